@@ -21,7 +21,6 @@ from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
 from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
-from kindlm.transcript import ToolCall as Call
 from kindlm.values import refuse
 from kindlm.wording import bounded, excerpt, named, shown
 
@@ -126,10 +125,8 @@ class CallCount(ExpectSection):
         usual = 0 if self.max == 0 else 1
         return Bounds(usual if self.min is None else self.min, self.max)
 
-    @property
-    def is_any_number(self) -> bool:
-        """Whether any number of calls will do."""
-        return self.min == 0 and self.max is None
+
+ANY_NUMBER = Bounds(0, None)
 
 
 def normalised(name: str) -> str:
@@ -147,7 +144,7 @@ def undecided_for_a_name(
     Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
     """
     wanted = normalised(plain_name(tool))
-    doubtful = list[tuple[int, Call]]()
+    doubtful = list[int]()
     for index, use in enumerate(uses):
         name, malformed = plain_name(use.call.name), use.call.malformed is not None
         is_alike = wanted in (normalised(name), normalised(re.split(r"__|[./:]", name)[-1]))
@@ -155,11 +152,12 @@ def undecided_for_a_name(
         # A call by the exact name is known unless its arguments cannot be compared.
         is_known = use.call.name == tool and (arguments is None or not malformed)
         if use.call.name == UNNAMED or (is_alike and fits and not is_known):
-            doubtful.append((index, use.call))
-    unread = [each for each in doubtful if each[1].id == UNREAD_LINES]  # any number of calls
+            doubtful.append(index)
+    unread = [at for at in doubtful if uses[at].call.id == UNREAD_LINES]  # any number of calls
     if len(doubtful) <= allowed and not unread:
         return None
-    index, call = (unread or doubtful)[0]
+    index = (unread or doubtful)[0]
+    call = uses[index].call
     if call.name == tool:
         message = f"Call {index}, to {named(tool)}, may match: {not_an_object(uses[index])}."
     elif call.name != UNNAMED:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
@@ -23,6 +23,7 @@ from kindlm.checks.base import (
     undecided,
 )
 from kindlm.checks.call_matching import (
+    ANY_NUMBER,
     CallCount,
     ExpectedCall,
     described,
@@ -59,31 +60,9 @@ _MISMATCH = "TOOL_CALL_ARGS_MISMATCH"
 _WRONG_TIME = "TOOL_CALL_ORDER_WRONG"
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call to the expected tool; `index` is its position among all calls.
-
-    `faults` are the parts of the expectation that it does not satisfy: failure codes and messages.
-    """
-
-    index: int
-    use: ToolUse
-    faults: Sequence[tuple[str, str]]
-
-    @property
-    def is_meant(self) -> bool:
-        """Whether the call fits, perhaps at the wrong time."""
-        return dict(self.faults).keys() <= {_WRONG_TIME}
-
-    @property
-    def distance(self) -> tuple[int, bool]:
-        """The number of faults. Of two calls, one with the right arguments is closer."""
-        return len(self.faults), self.faults[0][0] == _MISMATCH
-
-    @property
-    def why(self) -> str:
-        """Its faults, in words."""
-        return listed(self.faults, _MAX_LISTED, itemgetter(1))
+_Faults: TypeAlias = Mapping[int, Sequence[tuple[str, str]]]
+"""Of calls to the expected tool, by their positions among all calls: the parts of the expectation
+that each does not satisfy, as failure codes and messages."""
 
 
 class ToolCall(ExpectedCall, CheckSection):
@@ -154,9 +133,7 @@ class ToolCall(ExpectedCall, CheckSection):
         return copy
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        at_any_time = (self.order, self.before, self.after) == (None, None, None)
-        any_number = self.count is not None and self.count.is_any_number
-        if any_number and at_any_time and not self.should_not_call:
+        if self._bounds == ANY_NUMBER and not self._is_timed and not self.should_not_call:
             yield ("count",), "any number of calls will do"
 
     def unused(self) -> Iterator[tuple[Place, str, str]]:
@@ -187,60 +164,67 @@ class ToolCall(ExpectedCall, CheckSection):
         uses = transcript.tool_uses
         if self.should_not_call:
             return self._not_called(uses)
-        bounds = Bounds(1, None) if self.count is None else self.count.bounds
-        calls, number = list[_Call](), 0
-        fitting: _Call | None = None
-        for index, use in enumerate(uses):
-            if use.call.name == self.tool:
-                call = _Call(index, use, list(self._faults(index, uses)))
-                calls.append(call)
-                number += call.is_meant
-                fitting = fitting or (None if call.faults else call)
-        if fitting is None and (number or bounds.low):
-            return self._lacking(calls, uses)
-        if not bounds.holds(number):
+        faults = {
+            index: list(self._faults(index, uses))
+            for index, use in enumerate(uses)
+            if use.call.name == self.tool
+        }
+        meant = [at for at, found in faults.items() if dict(found).keys() <= {_WRONG_TIME}]
+        fitting = next((at for at in meant if not faults[at]), None)
+        bounds = self._bounds
+        if fitting is None and (meant or bounds.low):
+            return self._lacking(faults, meant, uses)
+        if not bounds.holds(len(meant)):
             low, high = bounds.low, bounds.high
             if high is None:
                 often = f"at least {count(low, 'call')}"
             else:
                 often = count(high, "call") if low == high else f"{low:,} to {count(high, 'call')}"
-            message = f"Expected {often} to {named(self.tool)} as described, got {number}"
-            others = [call for call in calls if not call.is_meant]
-            if number < bounds.low and others:
-                near = min(others, key=lambda call: call.distance)
-                message += f"; the closest other one is call {near.index}: {near.why}"
-            code, actual = "TOOL_CALL_COUNT_WRONG", {"count": number}
+            message = f"Expected {often} to {named(self.tool)} as described, got {len(meant)}"
+            others = {at: found for at, found in faults.items() if at not in meant}
+            if len(meant) < low and others:
+                nearest, _, why = _closest(others)
+                message += f"; the closest other one is call {nearest}: {why}"
+            code, actual = "TOOL_CALL_COUNT_WRONG", {"count": len(meant)}
             return failed(code, f"{message}.", expected=resolved(self), actual=actual)
         doubt = None
-        room = None if bounds.high is None else bounds.high - number
-        if fitting is None and (self.order, self.before, self.after) != (None, None, None):
+        room = None if bounds.high is None else bounds.high - len(meant)
+        if fitting is None and self._is_timed:
             room = 0  # A call that may be to the tool may be at the wrong time.
         if room is not None:
             doubt = undecided_for_a_name(self.tool, uses, arguments=self.arguments, allowed=room)
         if doubt is None and fitting is not None and self.before is not None:
-            doubt = undecided_for_a_name(self.before, uses[: fitting.index])
+            doubt = undecided_for_a_name(self.before, uses[:fitting])
         return doubt or passed()
 
-    def _lacking(self, calls: Sequence[_Call], uses: Sequence[ToolUse]) -> CheckResult:
-        """Return the result if none of the `calls` to the tool satisfies all parts."""
-        expected = resolved(self)
-        if calls:
-            near = min(calls, key=lambda call: call.distance)
-            message, actual = near.why, described(near.index, near.use)
-            if not near.is_meant:
-                message = (
-                    f"No call to {named(self.tool)} is as expected; call {near.index}: {message}"
-                )
-            return failed(near.faults[0][0], f"{message}.", expected=expected, actual=actual)
+    def _lacking(
+        self, faults: _Faults, meant: Collection[int], uses: Sequence[ToolUse]
+    ) -> CheckResult:
+        """Return the result if none of the calls to the tool satisfies all parts."""
+        expected, tool = resolved(self), named(self.tool)
+        if faults:
+            nearest, code, message = _closest(faults)
+            actual = described(nearest, uses[nearest])
+            if nearest not in meant:
+                message = f"No call to {tool} is as expected; call {nearest}: {message}"
+            return failed(code, f"{message}.", expected=expected, actual=actual)
         made = list(dict.fromkeys(use.call.name for use in uses))
         if UNNAMED in made and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
             return doubt
         called = f"only {listed_names(made)}" if made else "no tool"
-        message = f"Expected a call to {named(self.tool)}; the agent called {called}."
+        message = f"Expected a call to {tool}; the agent called {called}."
         alike = [name for name in made if normalised(name) == normalised(self.tool)]
         if alike:
-            message += f" {named(alike[0])} is not {named(self.tool)}: the names must be identical."
+            message += f" {named(alike[0])} is not {tool}: the names must be identical."
         return failed("TOOL_CALL_MISSING", message, expected=expected, actual=bounded(made))
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(1, None) if self.count is None else self.count.bounds
+
+    @property
+    def _is_timed(self) -> bool:
+        return (self.order, self.before, self.after) != (None, None, None)
 
     def _faults(self, index: int, uses: Sequence[ToolUse]) -> Iterator[tuple[str, str]]:
         """Yield the faults of a call."""
@@ -256,8 +240,7 @@ class ToolCall(ExpectedCall, CheckSection):
                 name = self.args_schema or "the schema"
                 yield code, f"its arguments do not fit {name}: {places}"
         tool, order, before, after = named(self.tool), self.order, self.before, self.after
-        is_timed = (order, before, after) != (None, None, None)
-        names = [each.call.name for each in uses] if is_timed else []
+        names = [each.call.name for each in uses] if self._is_timed else []
         if order is not None and order != index:
             there = names[order] if order < len(names) else self.tool
             message = f"{tool} was call {index}, expected as call {order}"
@@ -290,6 +273,15 @@ class ToolCall(ExpectedCall, CheckSection):
             actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
             return failed("TOOL_CALL_UNEXPECTED", message, expected=resolved(self), actual=actual)
         return undecided_for_a_name(tool, uses, arguments=wanted) or passed()
+
+
+def _closest(faults: _Faults) -> tuple[int, str, str]:
+    """Return the call with the fewest faults, the code of its first one, and all in words.
+
+    Of two calls, one with the right arguments is closer.
+    """
+    at = min(faults, key=lambda each: (len(faults[each]), faults[each][0][0] == _MISMATCH))
+    return at, faults[at][0][0], listed(faults[at], _MAX_LISTED, itemgetter(1))
 
 
 @dataclass(frozen=True, slots=True)

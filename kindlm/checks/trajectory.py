@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
 from kindlm.checks.base import CheckSection, Key, Place, failed, passed
 from kindlm.checks.call_matching import (
+    ANY_NUMBER,
     CallCount,
     ExpectedCall,
     described,
     undecided_for_a_name,
     written_arguments,
 )
-from kindlm.matching import Bounds, in_any_order, in_sequence
+from kindlm.matching import Assignment, Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Count, Maybe, resolved
-from kindlm.transcript import Transcript
+from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
 CODES = {
@@ -49,6 +50,10 @@ _RULES = {
 }
 
 
+_Faults: TypeAlias = Sequence[Mapping[int, list[str]]]
+"""Of each entry: the differences of each call to its tool, by its position among all calls."""
+
+
 class TrajectoryCall(ExpectedCall):
     """A step of a trajectory."""
 
@@ -67,6 +72,24 @@ class TrajectoryCall(ExpectedCall):
         if mode == "subset" and self.count.min is None:
             return Bounds(0, self.count.max)
         return self.count.bounds
+
+    def faults(self, use: ToolUse, call: int, turn: int) -> list[str]:
+        """Return the differences of a call to the tool, of its arguments and its position."""
+        found = self.argument_faults(use)
+        if self.turn not in (None, turn):
+            found.append(f"made in turn {turn}, expected in turn {self.turn}")
+        if self.order not in (None, call):
+            found.append(f"expected as call {self.order}")
+        return found
+
+
+class _Difference(NamedTuple):
+    """A difference that concerns an entry, a call, or both."""
+
+    kind: str
+    message: str
+    entry: int | None = None
+    call: int | None = None
 
 
 class Trajectory(CheckSection):
@@ -90,8 +113,8 @@ class Trajectory(CheckSection):
         return len(transcript.tool_uses) > _FEW_CALLS
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        needed = [call for call in self.calls if not (call.count and call.count.is_any_number)]
-        if not needed and self.mode in ("in-order", "superset"):
+        bounds = (entry.bounds(self.mode) for entry in self.calls)
+        if self.mode in ("in-order", "superset") and all(each == ANY_NUMBER for each in bounds):
             yield (), f"the mode {self.mode} requires no calls, and allows any"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
@@ -101,12 +124,32 @@ class Trajectory(CheckSection):
         in the mode `strict`. If other calls are allowed, `max` bounds all calls that fit the entry.
         The check is then undecided if calls without a name, or with a similar one, could exceed it.
         """
-        uses = transcript.tool_uses
-        found = _Comparison(self, transcript)
-        if not (wrong := found.differences()):
-            for entry, fits, bounds in zip(self.calls, found.fits, found.bounds, strict=True):
-                if found.others_allowed and bounds.high is not None:
-                    room = bounds.high - sum(fits)
+        uses, rule = transcript.tool_uses, _RULES[self.mode]
+        numbered = enumerate(transcript.turns, 1)
+        turns = [n for n, turn in numbered for step in turn.steps for _ in step.tool_uses]
+        faults: _Faults = [
+            {
+                call: entry.faults(use, call, turns[call])
+                for call, use in enumerate(uses)
+                if use.call.name == entry.tool
+            }
+            for entry in self.calls
+        ]
+        fits = [[found.get(call) == [] for call in range(len(uses))] for found in faults]
+        bounds = [entry.bounds(self.mode) for entry in self.calls]
+        if rule.in_sequence:
+            owners = in_sequence(fits, bounds, len(uses), others_allowed=rule.others_allowed)
+        else:
+            needed = [Bounds(it.low, it.low) for it in bounds] if rule.others_allowed else bounds
+            owners = in_any_order(fits, needed, len(uses))
+        wrong = sorted(
+            self._differences(uses, faults, bounds, owners),
+            key=lambda each: len(uses) if each.call is None else each.call,
+        )
+        if not wrong:
+            for entry, row, often in zip(self.calls, fits, bounds, strict=True):
+                if rule.others_allowed and often.high is not None:
+                    room = often.high - sum(row)
                     doubt = undecided_for_a_name(
                         entry.tool, uses, arguments=entry.arguments, allowed=room
                     )
@@ -124,85 +167,40 @@ class Trajectory(CheckSection):
             actual={"calls": made, "differences": differing},
         )
 
+    def _differences(
+        self,
+        uses: Sequence[ToolUse],
+        faults: _Faults,
+        bounds: Sequence[Bounds],
+        owners: Assignment,
+    ) -> Iterator[_Difference]:
+        """Yield the differences; a missing and an extra call of one tool are one difference."""
 
-class _Difference(NamedTuple):
-    """A difference that concerns an entry, a call, or both."""
+        def made(call: int) -> str:
+            name, arguments = uses[call].call.name, written_arguments(uses[call])
+            return f"call {call}, {shown(name)} with {shown(arguments)},"
 
-    kind: str
-    message: str
-    entry: int | None = None
-    call: int | None = None
-
-
-class _Comparison:
-    """The expected calls matched with the actual calls; `owners` has the entry of each call."""
-
-    def __init__(self, wanted: Trajectory, transcript: Transcript) -> None:
-        rule = _RULES[wanted.mode]
-        self.entries = wanted.calls
-        self.uses = uses = transcript.tool_uses
-        turns = enumerate(transcript.turns, 1)
-        self.turns = [n for n, turn in turns for step in turn.steps for _ in step.tool_uses]
-        self.others_allowed = rule.others_allowed
-        self.bounds = places = [entry.bounds(wanted.mode) for entry in self.entries]
-        self.fits = [
-            [entry.fits(use) and not any(self._elsewhere(entry, n)) for n, use in enumerate(uses)]
-            for entry in self.entries
-        ]
-        if rule.in_sequence:
-            self.owners = in_sequence(
-                self.fits, places, len(uses), others_allowed=rule.others_allowed
-            )
-        else:
-            if rule.others_allowed:
-                places = [Bounds(item.low, item.low) for item in places]
-            self.owners = in_any_order(self.fits, places, len(uses))
-
-    def differences(self) -> list[_Difference]:
-        """Return the differences of calls in their order, then missing calls and wrong counts.
-
-        A missing and an extra call of one tool are one difference.
-        """
-        found: list[_Difference] = []
-        spare = [call for call, owner in enumerate(self.owners) if owner is None]
-        for entry, (item, often) in enumerate(zip(self.entries, self.bounds, strict=True)):
-            missing = often.low - self.owners.count(entry)
-            same = [call for call in spare if self.uses[call].call.name == item.tool]
-            same.sort(key=lambda call: len(self._faults(item, call)))
-            for call in same[: max(missing, 0)]:
-                missing -= 1
+        others_allowed = _RULES[self.mode].others_allowed
+        spare = [call for call, owner in enumerate(owners) if owner is None]
+        for entry, (item, often, found) in enumerate(zip(self.calls, bounds, faults, strict=True)):
+            missing = max(often.low - owners.count(entry), 0)
+            same = [call for call in spare if call in found]
+            for call in sorted(same, key=lambda call: len(found[call]))[:missing]:
                 spare.remove(call)
-                is_late = any(owner is not None and owner > entry for owner in self.owners[:call])
+                is_late = any(owner is not None and owner > entry for owner in owners[:call])
                 kind, wrong = "order", f"comes too {'late' if is_late else 'early'}"
-                if faults := self._faults(item, call):
-                    kind, wrong = "arguments", f"is not as expected: {'; '.join(faults)}"
-                found.append(_Difference(kind, f"{self._call(call)} {wrong}", entry, call))
-            if missing > 0:
+                if found[call]:
+                    kind, wrong = "arguments", f"is not as expected: {'; '.join(found[call])}"
+                yield _Difference(kind, f"{made(call)} {wrong}", entry, call)
+            if missing > len(same):
                 which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
-                times = f", {missing} of {often.low} times" if often.low > 1 else ""
+                times = f", {missing - len(same)} of {often.low} times" if often.low > 1 else ""
                 message = f"{shown(item.tool)}{which} was not called{times}"
-                found.append(_Difference("missing", message, entry))
-            most, made = often.high, sum(self.fits[entry])
-            if self.others_allowed and most is not None and made > most:
-                message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
-                found.append(_Difference("count", message, entry))
-        if not self.others_allowed:
+                yield _Difference("missing", message, entry)
+            fitting, most = list(found.values()).count([]), often.high
+            if others_allowed and most is not None and fitting > most:
+                message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got"
+                yield _Difference("count", f"{message} {fitting}", entry)
+        if not others_allowed:
             for call in spare:
-                message = f"{self._call(call)} is not expected"
-                found.append(_Difference("unexpected", message, None, call))
-        return sorted(found, key=lambda each: len(self.uses) if each.call is None else each.call)
-
-    def _faults(self, item: TrajectoryCall, call: int) -> list[str]:
-        """Return the differences of a call from an entry for its tool."""
-        return [*item.argument_faults(self.uses[call]), *self._elsewhere(item, call)]
-
-    def _elsewhere(self, item: TrajectoryCall, call: int) -> Iterator[str]:
-        """Yield the differences of a call's position from that of an entry."""
-        if item.turn not in (None, self.turns[call]):
-            yield f"made in turn {self.turns[call]}, expected in turn {item.turn}"
-        if item.order not in (None, call):
-            yield f"expected as call {item.order}"
-
-    def _call(self, call: int) -> str:
-        name, arguments = self.uses[call].call.name, written_arguments(self.uses[call])
-        return f"call {call}, {shown(name)} with {shown(arguments)},"
+                yield _Difference("unexpected", f"{made(call)} is not expected", None, call)

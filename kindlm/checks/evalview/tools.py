@@ -135,15 +135,9 @@ def _met(
     """Yield each tool of a sequence, and whether it was called where the sequence demands it."""
     rest = list(called)
     for place, tool in enumerate(sequence):
-        match mode:
-            case "exact":
-                yield tool, called[place : place + 1] == [tool]
-            case "subsequence":
-                is_met = tool in rest
-                rest = rest[rest.index(tool) + 1 :] if is_met else []
-                yield tool, is_met
-            case "unordered":
-                is_met = tool in rest
-                if is_met:
-                    rest.remove(tool)
-                yield tool, is_met
+        is_met = called[place : place + 1] == [tool] if mode == "exact" else tool in rest
+        yield tool, is_met
+        if mode == "subsequence":
+            rest = rest[rest.index(tool) + 1 :] if is_met else []
+        elif mode == "unordered" and is_met:
+            rest.remove(tool)
