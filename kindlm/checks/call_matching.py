@@ -27,6 +27,8 @@ from kindlm.wording import bounded, excerpt, named, shown
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """The line that a program under test (`command`) prints for a call."""
 
+_PARTS = re.compile(r"__|[./:]")
+
 
 def why_unknown(transcript: Transcript) -> str | None:
     """Return why the tool calls are unknown, with the remedy; None if they are known."""
@@ -134,6 +136,18 @@ def normalised(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
+def _are_alike(tool: str, other: str) -> bool:
+    """Return whether two names may be of one tool.
+
+    Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
+    """
+    names = plain_name(tool), plain_name(other)
+    if normalised(names[0]) == normalised(names[1]):
+        return True
+    short, long = sorted(([normalised(part) for part in _PARTS.split(it)] for it in names), key=len)
+    return long[-len(short) :] == short
+
+
 def undecided_for_a_name(
     tool: str, uses: Sequence[ToolUse], *, arguments: Any = None, allowed: int = 0
 ) -> CheckResult | None:
@@ -141,17 +155,15 @@ def undecided_for_a_name(
 
     Their names differ from the tool's, or their arguments are not a JSON object. Up to `allowed`
     such calls are fine. Other named calls count only if they have the `arguments`; None allows any.
-    Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
     """
-    wanted = normalised(plain_name(tool))
     doubtful = list[int]()
     for index, use in enumerate(uses):
-        name, malformed = plain_name(use.call.name), use.call.malformed is not None
-        is_alike = wanted in (normalised(name), normalised(re.split(r"__|[./:]", name)[-1]))
+        malformed = use.call.malformed is not None
         fits = arguments is None or malformed or matches(arguments, use.call.arguments)
         # A call by the exact name is known unless its arguments cannot be compared.
         is_known = use.call.name == tool and (arguments is None or not malformed)
-        if use.call.name == UNNAMED or (is_alike and fits and not is_known):
+        is_alike = fits and not is_known and _are_alike(tool, use.call.name)
+        if use.call.name == UNNAMED or is_alike:
             doubtful.append(index)
     unread = [at for at in doubtful if uses[at].call.id == UNREAD_LINES]  # any number of calls
     if len(doubtful) <= allowed and not unread:

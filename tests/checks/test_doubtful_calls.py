@@ -215,6 +215,24 @@ def test_the_message_shows_invisible_characters(evaluate: Evaluate, said: Said, 
     assert 'Call 0 is named "refu\\u200bnd", which differs from "refund" only' in result.message
 
 
+@pytest.mark.parametrize(
+    ("tool", "name", "is_alike"),
+    [
+        ("refund", "mcp__shop__refund", True),
+        ("mcp__shop__refund", "refund", True),
+        ("shop/refund", "Re-Fund", True),
+        ("shop/refund", "mcp__shop__refund", True),
+        ("shop/refund", "billing/refund", False),
+        ("shop/refund", "shop", False),
+    ],
+)
+def test_a_prefix_of_either_name_does_not_count(
+    evaluate: Evaluate, said: Said, used: Used, tool: str, name: str, is_alike: bool
+) -> None:
+    result = evaluate("tool_not_called", {"tool": tool}, said("done", used(name)))
+    assert result.outcome is (Outcome.INCONCLUSIVE if is_alike else Outcome.PASSED)
+
+
 @pytest.mark.parametrize("name", ["re fund", "refunds", "r\u0435fund"])  # a Cyrillic letter
 def test_other_names_are_no_doubt(evaluate: Evaluate, said: Said, used: Used, name: str) -> None:
     result = evaluate("tool_not_called", {"tool": "refund"}, said("done", used(name)))
