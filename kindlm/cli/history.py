@@ -297,10 +297,10 @@ def warn_of_passed_over(
 
     Return the warning, for the report. Runs of the branch `base` do not count.
     """
-    from kindlm.history.run_names import unfinished_since
+    from kindlm.history.run_names import RunNames
     from kindlm.reports.untrusted import one_line
 
-    newer = unfinished_since(db, side, base) if name in (None, "latest") else None
+    newer = RunNames(db, side).unfinished_since(base) if name in (None, "latest") else None
     if newer is None:
         return None
     what = f"run {newer}" if isinstance(newer, str) else f"group {one_line(newer.name)}"
@@ -309,17 +309,17 @@ def warn_of_passed_over(
     return message
 
 
-def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> str:
-    """Return the finished run that a user names, also by a file with its JSON report.
+def finished_side(db: sqlite3.Connection, name: str | None, suite: str | None) -> str | Group:
+    """Return the finished run or group that a user names, also by a file with its JSON report.
 
-    Without a name, or with `latest`, it is the newest finished run of the suite. Stopped runs do
-    not count.
+    Without a name, or with `latest`, it is the newest finished run of the suite, or its group if
+    that is complete. The command ends if there is none.
     """
-    from kindlm.history.run_names import find_run, latest_finished
+    from kindlm.history.run_names import find_run, find_run_or_group, latest_finished
 
     if name is None or name == "latest":
         return or_fail(latest_finished(db, suite))
-    found, path = find_run(db, name, commit_named), Path(name)
+    found, path = find_run_or_group(db, name, commit_named), Path(name)
     if isinstance(found, Err) and path.is_file():
         if (reported := _reported_run(path)) is None:
             refuse(
@@ -327,30 +327,8 @@ def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None
                 "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
                 code=ErrorCode.BASELINE_NOT_FOUND,
             )
-        found = find_run(db, reported)
+        return or_fail(find_run(db, reported))
     return or_fail(found)
-
-
-def finished_side(db: sqlite3.Connection, name: str | None, suite: str | None) -> str | Group:
-    """Return the finished run that a user names, or a group of shards.
-
-    It is a group if the user names one, or if the newest run is a shard of a complete group. The
-    command ends if there is none.
-    """
-    from kindlm.history.groups import find_group, shards_of
-    from kindlm.history.run_names import find_run_or_group
-    from kindlm.history.runs import RunFilter, runs
-
-    if name is not None and shards_of(db, name):
-        return or_fail(find_run_or_group(db, name, commit_named))
-    found = _newest_or_named(db, name, suite)
-    if name not in (None, "latest"):
-        return found
-    (run,) = runs(db, RunFilter(ids=[found]))
-    if run.shard is None or run.group_id is None:
-        return found
-    whole = find_group(db, run.group_id, shards_of(db, run.group_id, run.project))
-    return whole.value if isinstance(whole, Ok) and whole.value.complete else found
 
 
 def _reported_run(path: Path) -> str | None:

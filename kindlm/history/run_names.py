@@ -81,12 +81,14 @@ def one_run(side: Side) -> Result[str]:
     return _error(f"The group {side.name!r} has several runs, but one run is needed.", hint)
 
 
-def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
-    """Return the newest finished live run, of a suite if one is named."""
-    if found := next(runs(db, RunFilter(completed=True, suite=suite, limit=1)), None):
-        return Ok(found.id)
-    of_suite = "" if suite is None else f" of suite {suite!r}"
-    return _error(f"No run{of_suite} has finished yet.", "List the recorded runs: kindlm runs")
+def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[Side]:
+    """Return the newest finished live run, of a suite if one is named; its group if complete."""
+    newest = next(runs(db, RunFilter(completed=True, suite=suite, limit=1)), None)
+    if newest is None:
+        of_suite = "" if suite is None else f" of suite {suite!r}"
+        return _error(f"No run{of_suite} has finished yet.", "List the recorded runs: kindlm runs")
+    whole = _side_of(db, newest)
+    return whole if isinstance(whole, Ok) and _is_finished(whole.value, newest) else Ok(newest.id)
 
 
 def find_run_or_group(
@@ -101,7 +103,7 @@ def find_run_or_group(
         whole = _side_of(db, newest)
         return whole if isinstance(whole, Ok) else Ok(newest.id)
     if wanted != "latest" and _WORD.fullmatch(wanted):
-        return _Words(db, None, revision).find(wanted)
+        return RunNames(db, revision=revision).find(wanted)
     if next(runs(db, RunFilter(ids=[wanted])), None):
         return Ok(wanted)
     if shards := shards_of(db, wanted):
@@ -132,91 +134,22 @@ def find_sides(
     counts runs with suites of the other side, so an explicitly named side is found first.
     """
     after = "latest" if after is None else after
-    if before is not None and not _WORD.fullmatch(before) and _WORD.fullmatch(after):
-        one = _Words(db, None, revision).find(before)
-        other = one if isinstance(one, Err) else _Words(db, one.value, revision).find(after)
-    else:
-        other = _Words(db, None, revision).find(after)
-        one = other if isinstance(other, Err) else _Words(db, other.value, revision).find(before)
-    if isinstance(one, Err):
-        return one
-    return other if isinstance(other, Err) else Ok((one.value, other.value))
+    is_named = before is not None and not _WORD.fullmatch(before) and _WORD.fullmatch(after)
+    first = RunNames(db, revision=revision).find(before if is_named else after)
+    if isinstance(first, Err):
+        return first
+    second = RunNames(db, first.value, revision).find(after if is_named else before)
+    if isinstance(second, Err):
+        return second
+    sides = first.value, second.value
+    return Ok(sides if is_named else sides[::-1])
 
 
-def find_changed(
-    db: sqlite3.Connection, wanted: str | None, branch: str, here: str | None, revision: Revision
-) -> Result[Side]:
-    """Return the run to compare with a branch: the named one, else the newest of another branch.
-
-    If the branch itself is checked out (`here`), it is the newest run of all.
-    """
-    words = _Words(db, None, revision)
-    if wanted is not None or here == branch:
-        return words.find("latest" if wanted is None else wanted)
-    newest = next((run for run in words.counted() if run.git_branch != branch), None)
-    if newest is None:
-        message = f"Of branches other than {branch!r}, no run has finished yet."
-        return _error(
-            message, f"Name the run to compare: kindlm diff --base {shlex.quote(branch)} RUN"
-        )
-    return _side_of(db, newest)
-
-
-def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:
-    """Return the newest run or group of a branch that has a suite of `after`; None without one.
-
-    Runs with uncommitted changes count only if there is no other.
-    """
-    words = _Words(db, after)
-    counted = words.counted(only_whole=True)
-    there = [run for run in counted if run.git_branch == branch and not words.is_own(run)]
-    return _side_of(db, min(there, key=_is_dirty)) if there else None
-
-
-def unfinished_since(db: sqlite3.Connection, side: Side, base: str | None = None) -> Side | None:
-    """Return the newest unfinished run or group that began with a side or later, with its suites.
-
-    It may be the group of a single shard. Words such as `latest` pass over it. A run of the branch
-    `base` only counts if the side is of it, too.
-    """
-    if (own := _Words(db, side).own) is None:
-        return None
-    for run in runs(db, RunFilter(tested_like=own.id)):
-        if run.started_at < own.started_at:
-            return None
-        found = _side_of(db, run)
-        whole = found.value if isinstance(found, Ok) else run.id
-        is_whole = run.ended == "finished" if isinstance(whole, str) else whole.complete
-        is_of_base = base is not None and run.git_branch == base != own.git_branch
-        if run.mode == "live" and not is_whole and not is_of_base:
-            return whole
-    return None
-
-
-def compared_by_default(db: sqlite3.Connection, run: str) -> Result[Side] | None:
-    """Return what `kindlm diff` compares a run with: its baseline, or the run before.
-
-    It is None without one, and an error if its baseline cannot be compared with.
-    """
-    words = _Words(db, run)
-    found = words.find(None)
-    return found if isinstance(found, Ok) or words.has_baseline else None
-
-
-def baseline_of(db: sqlite3.Connection, side: Side) -> Result[Side] | None:
-    """Return the baseline of the suites of a side; None without one, or if it is the side itself.
-
-    It is an error if suites have different baselines, or one that is not in the history.
-    """
-    words = _Words(db, side)
-    return words.find("baseline") if words.has_baseline else None
-
-
-class _Words:
-    """Resolves words such as `latest`, given the other side of the comparison if it is known."""
+class RunNames:
+    """Finds runs by their names, given the other side of the comparison if it is known."""
 
     def __init__(
-        self, db: sqlite3.Connection, other: Side | None, revision: Revision = no_revision
+        self, db: sqlite3.Connection, other: Side | None = None, revision: Revision = no_revision
     ) -> None:
         self.db = db
         self.other = other
@@ -246,10 +179,51 @@ class _Words:
             if name != "baseline":
                 return self._latest(name, 1 if name == "previous" else skip, newest)
             side = _side_of(self.db, newest)
-            return side if isinstance(side, Err) else _Words(self.db, side.value).find(name)
+            return side if isinstance(side, Err) else RunNames(self.db, side.value).find(name)
         if name == "previous":
             return self._previous(own)
         return self._baseline(own) if name == "baseline" else self._latest(name, skip, own)
+
+    def find_changed(self, wanted: str | None, branch: str, here: str | None) -> Result[Side]:
+        """Return the run to compare with a branch: the named one, else the newest of another.
+
+        If the branch itself is checked out (`here`), it is the newest run of all.
+        """
+        if wanted is not None or here == branch:
+            return self.find("latest" if wanted is None else wanted)
+        for run in self.counted():
+            if run.git_branch != branch:
+                return _side_of(self.db, run)
+        message = f"Of branches other than {branch!r}, no run has finished yet."
+        command = shlex.join(("kindlm", "diff", "--base", branch))
+        return _error(message, f"Name the run to compare: {command} RUN")
+
+    def newest_of_branch(self, branch: str) -> Result[Side] | None:
+        """Return the newest run or group of a branch; None without one.
+
+        Runs with uncommitted changes count only if there is no other.
+        """
+        counted = self.counted(only_whole=True)
+        there = [run for run in counted if run.git_branch == branch and not self.is_own(run)]
+        return _side_of(self.db, min(there, key=_is_dirty)) if there else None
+
+    def unfinished_since(self, base: str | None = None) -> Side | None:
+        """Return the newest unfinished run or group that began with the other side or later.
+
+        It has suites of the other side, and may be the group of a single shard. Words such as
+        `latest` pass over it. A run of the branch `base` only counts if the other side is of it.
+        """
+        if (own := self.own) is None:
+            return None
+        for run in runs(self.db, RunFilter(tested_like=own.id)):
+            if run.started_at < own.started_at:
+                break
+            found = _side_of(self.db, run)
+            side = found.value if isinstance(found, Ok) else run.id
+            is_of_base = base is not None and run.git_branch == base != own.git_branch
+            if run.mode == "live" and not _is_finished(side, run) and not is_of_base:
+                return side
+        return None
 
     def _latest(self, name: str, skip: int, like: Run) -> Result[Side]:
         """Return the newest run after skipping `skip` runs with suites of a run."""
@@ -360,6 +334,11 @@ def _side_of(db: sqlite3.Connection, run: Run) -> Result[Side]:
     shards = shards_of(db, run.group_id, run.project)
     several = run in shards and len({each.shard for each in shards}) > 1
     return find_group(db, run.group_id or "", shards) if several else Ok(run.id)
+
+
+def _is_finished(side: Side, run: Run) -> bool:
+    """Return whether a run has finished, and its whole group if the side is one."""
+    return run.ended == "finished" if isinstance(side, str) else side.complete
 
 
 def _is_dirty(run: Run) -> bool:

@@ -10,12 +10,12 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from kindlm.errors import Err, KindlmError
+from kindlm.errors import KindlmError, Ok
 from kindlm.history import queries, rows
 from kindlm.history.groups import Group, as_one_run, read_group
 from kindlm.history.masking import shown_note
 from kindlm.history.queries import value_of
-from kindlm.history.run_names import compared_by_default
+from kindlm.history.run_names import RunNames
 from kindlm.history.runs import Run, RunFilter, runner_of, runs
 from kindlm.history.verdict import (
     Figures,
@@ -153,10 +153,13 @@ class RunView:
     @cached_property
     def before(self) -> RunView | KindlmError | None:
         """What `kindlm diff` compares this run with, or why its baseline cannot be."""
-        found = compared_by_default(self.db, self.id) if self.group is None else None
-        if isinstance(found, Err):
-            return found.error
-        return None if found is None else RunView(self.db, found.value)
+        if self.group is not None:
+            return None
+        names = RunNames(self.db, self.id)
+        found = names.find(None)
+        if isinstance(found, Ok):
+            return RunView(self.db, found.value)
+        return found.error if names.has_baseline else None
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped: suite, reason, how many."""

@@ -325,6 +325,8 @@ def test_a_label_that_several_shards_have_means_their_group(
     assert json.loads(diff.out)["after"]["id"] == "tuesday"
     part = kindlm("show", "a part", "--db", history.path)
     assert part == kindlm("show", "monday1", "--db", history.path)
+    baseline = kindlm("baseline", "set", "of monday", "--db", history.path)
+    assert "group monday is now the baseline" in baseline.err
 
 
 @pytest.mark.parametrize(

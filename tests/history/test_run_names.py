@@ -11,7 +11,7 @@ from recorded_history import History, Make
 from kindlm.errors import Err, KindlmError, Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, GitState
-from kindlm.history.run_names import find_changed, find_run_or_group, find_sides
+from kindlm.history.run_names import RunNames, find_run_or_group, find_sides
 
 MAIN, OLD = "a1" * 20, "b2" * 20
 
@@ -110,7 +110,7 @@ def test_a_variable_that_was_never_set_names_no_run(
 
 
 def test_an_unset_name_beside_a_branch_is_no_run(runs: History) -> None:
-    found = find_changed(runs.reader(), "", "main", "main", lambda _: None)
+    found = RunNames(runs.reader()).find_changed("", "main", "main")
     assert isinstance(found, Err)
     assert "There is no run ''" in found.error.message
 

@@ -171,16 +171,17 @@ def sides_with_branch(
     The former is pulled from the history server, if there is one. Without a run of the branch, the
     command ends; with `--comment`, it says so in the comment, and this returns None.
     """
-    from kindlm.history.run_names import find_changed, newest_of_branch
+    from kindlm.history.run_names import RunNames
     from kindlm.history.run_view import RunView
     from kindlm.recording.project import branch_of
 
     here = branch_of(Path.cwd())
     branch = base.branch
-    after = or_fail(find_changed(db, wanted, branch, here, commit_named))
+    names = RunNames(db, revision=commit_named)
+    after = or_fail(names.find_changed(wanted, branch, here))
     view = RunView(db, after)
     problem = _pull(db, project, base, view.info)
-    found = newest_of_branch(db, branch, after)
+    found = RunNames(db, after).newest_of_branch(branch)
     if problem is not None:
         if found is None:
             fail([problem])
@@ -257,10 +258,10 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
     If BEFORE is the baseline `by_default`, note that.
     """
     from kindlm.history.baselines import BaselineChecks
-    from kindlm.history.run_names import baseline_of
+    from kindlm.history.run_names import RunNames
 
-    baseline = baseline_of(db, after)
-    if not isinstance(baseline, Ok) or baseline.value != before:
+    names = RunNames(db, after)
+    if not names.has_baseline or names.find("baseline") != Ok(before):
         return
     problem = BaselineChecks(db).corruption([before] if isinstance(before, str) else before.runs)
     if problem is not None:
