@@ -12,7 +12,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kindlm.dataclass import replace
 from kindlm.history.rows import AttemptView, ToolCallView
@@ -20,6 +20,11 @@ from kindlm.normal_form import meanings_of
 from kindlm.projections import GONE
 from kindlm.strict_json import read_json
 from kindlm_store.redaction import occurrences
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T", bound="DataclassInstance")
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
@@ -123,6 +128,8 @@ class Mask:
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with all personal data replaced, in keys, strings and numbers."""
+        if isinstance(value, str):
+            return self.text(value)
         if not self or value is None:
             return value
         written = json.dumps(value, ensure_ascii=False)
@@ -132,6 +139,14 @@ class Mask:
         # With a masked number, the result is no JSON, but a string.
         return read_json(masked)
 
+    def fields(self, view: _T, *names: str) -> _T:
+        """Return a value with some of its fields masked; a tuple holds texts."""
+        found = {name: getattr(view, name) for name in names}
+        for name, value in found.items():
+            is_texts = isinstance(value, tuple)
+            found[name] = tuple(map(self.text, value)) if is_texts else self.value(value)
+        return replace(view, **found)
+
 
 def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Mask]:
     """Return the attempts at an execution for display, and the mask for all its texts."""
@@ -140,35 +155,17 @@ def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Ma
 
 
 def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
-    execution = attempt.execution
+    shown = "label", "message", "reasoning", "trace", "expected", "actual"
     return AttemptView(
-        replace(
-            execution,
-            **_texts(mask, execution, "output", "error", "trace"),
-            warnings=tuple(map(mask.text, execution.warnings)),
-        ),
-        tuple(
-            replace(
-                assertion,
-                **_texts(mask, assertion, "label", "message", "reasoning", "trace"),
-                expected=mask.value(assertion.expected),
-                actual=mask.value(assertion.actual),
-            )
-            for assertion in attempt.assertions
-        ),
+        mask.fields(attempt.execution, "output", "error", "trace", "warnings"),
+        tuple(mask.fields(assertion, *shown) for assertion in attempt.assertions),
         tuple(masked_call(call, mask) for call in attempt.tool_calls),
     )
 
 
-def _texts(mask: Mask, view: object, *names: str) -> dict[str, Any]:
-    return {name: mask.text(getattr(view, name)) for name in names}
-
-
 def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
     """Return a tool call for display."""
-    arguments, response = mask.value(call.arguments), mask.value(call.response)
-    problems = tuple(map(mask.text, call.problems))
-    return replace(call, arguments=arguments, response=response, problems=problems)
+    return mask.fields(call, "arguments", "response", "problems")
 
 
 def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
@@ -197,17 +194,16 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
         if excerpt is None:
             continue
-        if (text := source_text(evidence.source, attempt)) is None:
-            lost.add((excerpt, end - start))
+        text = source_text(evidence.source, attempt)
+        if text is None:
             # For an answer in an earlier turn, only the excerpt was recorded.
             is_whole = is_whole and evidence.source.startswith("turn[")
-            continue
-        if text[start:end] == _stretched(excerpt, end - start):
-            # Redacted before it was recorded: only a note may have what was found.
+        # Redacted before it was recorded: only a note may have what was found.
+        if text is None or text[start:end] == _stretched(excerpt, end - start):
             lost.add((excerpt, end - start))
-            continue
-        for form in _forms(text[start:end]):
-            replacements[form] = _stretched(excerpt, len(form))
+        else:
+            stored = text[start:end]
+            replacements |= {form: _stretched(excerpt, len(form)) for form in _forms(stored)}
     return Mask(replacements, lost, is_whole=is_whole)
 
 
