@@ -18,6 +18,10 @@ from kindlm.providers import preset_providers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "providers.md").read_text("utf-8")
 EXAMPLES = dict(re.findall(r"<!-- provider: ([\w-]+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL))
+EXAMPLES |= {
+    name: re.sub(r"(?<=model: ).*", model, EXAMPLES["groq"], count=1)
+    for model, name in re.findall(r"^\| `(([\w-]+)/.*?)` \|", PAGE, re.MULTILINE)
+}
 KEY = "key-of-the-stand-in-server"
 SCRIPT = {"keys": [KEY], "rules": [{"reply": {"text": "Hello!"}}]}
 """What the stand-in server says; it refuses requests without this key."""
