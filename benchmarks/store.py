@@ -27,7 +27,6 @@ from kindlm_store import (
     Projection,
     Redactor,
     Text,
-    on,
 )
 from kindlm_store.verification import verify_file
 
@@ -48,27 +47,17 @@ TASKS = Projection(
         id TEXT, stream TEXT, started_at TEXT, finished_at TEXT, steps INTEGER, tokens INTEGER,
         PRIMARY KEY (id))
     """,
-    folds=(
-        on(
-            "task.started",
-            "INSERT INTO tasks SELECT subject, stream, at, NULL, 0, NULL FROM new_events",
-        ),
-        on(
-            "task.stepped",
-            """
-            UPDATE tasks SET steps = steps + n.steps
-              FROM (SELECT subject, count(*) AS steps FROM new_events GROUP BY 1) n
-             WHERE id = n.subject
-            """,
-        ),
-        on(
-            "task.finished",
-            """
-            UPDATE tasks SET finished_at = n.at, tokens = n.data ->> 'tokens'
-              FROM new_events n WHERE tasks.id = n.subject
-            """,
-        ),
-    ),
+    folds="""
+    ON task.started:
+        INSERT INTO tasks SELECT subject, stream, at, NULL, 0, NULL FROM new_events
+    ON task.stepped:
+        UPDATE tasks SET steps = steps + n.steps
+          FROM (SELECT subject, count(*) AS steps FROM new_events GROUP BY 1) n
+         WHERE id = n.subject
+    ON task.finished:
+        UPDATE tasks SET finished_at = n.at, tokens = n.data ->> 'tokens'
+          FROM new_events n WHERE tasks.id = n.subject
+    """,
 )
 
 

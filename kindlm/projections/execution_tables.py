@@ -6,7 +6,7 @@ folds also read the columns in `run_tables.COLUMNS`.
 
 from __future__ import annotations
 
-from kindlm_store import Projection, on
+from kindlm_store import Projection
 
 # The result of an attempt, in both tables, from the event of its end.
 _OUTCOME = """
@@ -48,11 +48,9 @@ EXECUTIONS = Projection(
         {_OUTCOME},
         PRIMARY KEY (execution, attempt)) WITHOUT ROWID;
     """,
-    folds=(
-        # Events of several attempts may be folded in any order; only the last attempt counts.
-        on(
-            "execution.started",
-            """
+    # Events of several attempts may be folded in any order; only the last attempt counts.
+    folds=f"""
+    ON execution.started:
         REPLACE INTO executions BY NAME
         SELECT execution AS id, run, run || '/' || (data ->> 'suite') AS suite, number,
                data ->> 'test' AS test, data ->> 'target' AS target, data ->> 'repeat' AS repeat,
@@ -67,19 +65,13 @@ EXECUTIONS = Projection(
           FROM (SELECT *, max(attempt * 1000000000000 + seq) FROM new_events GROUP BY execution) n
          WHERE NOT EXISTS (
                  SELECT 1 FROM executions e WHERE e.id = n.execution AND e.attempt > n.attempt)
-         ORDER BY seq""",
-        ),
-        # An attempt that is retried: the execution itself has not ended.
-        on(
-            "execution.finished",
-            f"""
+         ORDER BY seq
+    -- An attempt that is retried: the execution itself has not ended.
+    ON execution.finished:
         INSERT INTO retried_attempts BY NAME
         SELECT execution, attempt, {_ENDED}
-          FROM new_events WHERE data ->> 'retried' ORDER BY seq""",  # noqa: S608
-        ),
-        on(
-            "execution.finished",
-            f"""
+          FROM new_events WHERE data ->> 'retried' ORDER BY seq
+    ON execution.finished:
         INSERT INTO executions BY NAME
         SELECT execution AS id, {_ENDED}
           FROM new_events n
@@ -88,9 +80,8 @@ EXECUTIONS = Projection(
                         WHERE e.id = n.execution AND e.attempt = n.attempt
                           AND e.first_event < n.version)
          ORDER BY seq
-        ON CONFLICT (id) DO UPDATE BY NAME""",  # noqa: S608
-        ),
-    ),
+        ON CONFLICT (id) DO UPDATE BY NAME
+    """,  # noqa: S608 (constants of this module)
 )
 
 # Each call to a model or an agent, retries and judges included. For an agent, `provider` is the
@@ -114,10 +105,8 @@ PROVIDER_CALLS = Projection(
         first_event INTEGER,
         PRIMARY KEY (execution, attempt, call));
     """,
-    folds=(
-        on(
-            "provider.requested agent.sent",
-            """
+    folds="""
+    ON provider.requested agent.sent:
         INSERT INTO provider_calls BY NAME
         SELECT execution, attempt, data ->> 'call' AS call, run,
                iif(type = 'agent.sent', 'test', data ->> 'purpose') AS purpose,
@@ -127,11 +116,8 @@ PROVIDER_CALLS = Projection(
                coalesce(data ->> 'parameters', '{}') AS parameters, data ->> 'after' AS after,
                data ->> 'assertion' AS assertion, coalesce(data ->> 'messages', '[]') AS messages,
                at AS requested_at, version AS first_event
-          FROM new_events ORDER BY seq""",
-        ),
-        on(
-            "provider.responded agent.replied provider.failed agent.failed",
-            """
+          FROM new_events ORDER BY seq
+    ON provider.responded agent.replied provider.failed agent.failed:
         UPDATE provider_calls
            SET status = n.status, answered_at = n.at, text_ref = n.data ->> '$.text.$ref',
                tool_calls = iif(n.status = 'failed', NULL,
@@ -159,9 +145,8 @@ PROVIDER_CALLS = Projection(
           FROM (SELECT *, iif(type GLOB '*.failed', 'failed', 'responded') AS status, max(seq)
                   FROM new_events GROUP BY execution, attempt, data ->> 'call') n
          WHERE provider_calls.execution = n.execution AND provider_calls.attempt = n.attempt
-           AND call = n.data ->> 'call' AND first_event < n.version""",
-        ),
-    ),
+           AND call = n.data ->> 'call' AND first_event < n.version
+    """,
 )
 
 # Each tool call with its result.
@@ -177,22 +162,17 @@ TOOL_CALLS = Projection(
         first_event INTEGER,
         PRIMARY KEY (execution, attempt, position));
     """,
-    folds=(
-        on(
-            "tool.called",
-            """
+    folds="""
+    ON tool.called:
         INSERT INTO tool_calls BY NAME
         SELECT execution, attempt, data ->> 'index' AS position, run, data ->> 'call' AS call,
                data ->> '$."gen_ai.tool.name"' AS tool,
                data ->> '$."gen_ai.tool.call.id"' AS call_id,
                data ->> '$.arguments.$ref' AS arguments_ref, at AS called_at,
                version AS first_event
-          FROM new_events ORDER BY seq""",
-        ),
-        # The calls that an agent reports; simulated ones are recorded already.
-        on(
-            "agent.replied",
-            """
+          FROM new_events ORDER BY seq
+    -- The calls that an agent reports; simulated ones are recorded already.
+    ON agent.replied:
         INSERT INTO tool_calls BY NAME
         SELECT execution, attempt, t.value ->> 'index' AS position, run, data ->> 'call' AS call,
                t.value ->> 'name' AS tool, t.value ->> 'id' AS call_id,
@@ -203,20 +183,16 @@ TOOL_CALLS = Projection(
                version AS first_event
           FROM new_events, json_each(data, '$.tool_calls') t
          WHERE NOT coalesce(t.value ->> 'simulated', 0)
-         ORDER BY seq, t.key""",
-        ),
-        on(
-            "tool.simulated",
-            """
+         ORDER BY seq, t.key
+    ON tool.simulated:
         UPDATE tool_calls
            SET rule = n.data ->> 'rule', response_ref = n.data ->> '$.response.$ref',
                problems = nullif(n.data ->> 'problems', '[]')
           FROM (SELECT *, max(seq) FROM new_events
                  GROUP BY execution, attempt, data ->> 'index') n
          WHERE tool_calls.execution = n.execution AND tool_calls.attempt = n.attempt
-           AND position = n.data ->> 'index' AND first_event < n.version""",
-        ),
-    ),
+           AND position = n.data ->> 'index' AND first_event < n.version
+    """,
 )
 
 # Each span that an agent exported, in the order of the tree.
@@ -232,10 +208,8 @@ AGENT_SPANS = Projection(
         output_ref TEXT REFERENCES contents (ref), input_tokens INTEGER, output_tokens INTEGER,
         PRIMARY KEY (execution, attempt, call, position)) WITHOUT ROWID;
     """,
-    folds=(
-        on(
-            "agent.traced",
-            """
+    folds="""
+    ON agent.traced:
         INSERT INTO agent_spans BY NAME
         SELECT execution, attempt, data ->> 'call' AS call, s.key AS position, run,
                s.value ->> 'id' AS span, s.value ->> 'parent' AS parent,
@@ -249,9 +223,8 @@ AGENT_SPANS = Projection(
                s.value ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
                s.value ->> '$."gen_ai.usage.output_tokens"' AS output_tokens
           FROM new_events, json_each(data, '$.spans') s
-         ORDER BY seq, s.key""",
-        ),
-    ),
+         ORDER BY seq, s.key
+    """,
 )
 
 ASSERTIONS = Projection(
@@ -267,10 +240,8 @@ ASSERTIONS = Projection(
         duration_ms REAL, line INTEGER, turn INTEGER, advisory INTEGER, demands TEXT,
         PRIMARY KEY (execution, attempt, position)) WITHOUT ROWID;
     """,
-    folds=(
-        on(
-            "assertion.evaluated",
-            """
+    folds="""
+    ON assertion.evaluated:
         INSERT INTO assertions BY NAME
         SELECT execution, attempt, data ->> 'index' AS position, run,
                data ->> '$."gen_ai.evaluation.name"' AS kind, data ->> 'label' AS label,
@@ -285,7 +256,6 @@ ASSERTIONS = Projection(
                data ->> '$.trace.$ref' AS trace_ref, real(data ->> 'duration_ms') AS duration_ms,
                data ->> 'line' AS line, data ->> 'turn' AS turn,
                coalesce(data ->> 'advisory', 0) AS advisory, data ->> 'demands' AS demands
-          FROM new_events ORDER BY seq""",
-        ),
-    ),
+          FROM new_events ORDER BY seq
+    """,
 )

@@ -6,7 +6,7 @@ order, so the entry with the latest time counts.
 
 from __future__ import annotations
 
-from kindlm_store.projecting import Fold, Projection, on
+from kindlm_store import Projection
 
 _RUN = "iif(stream GLOB 'run/*', substr(stream, 5), stream)"
 _ABOUT = "iif(subject GLOB '[0-9]*.[0-9]*', {}, NULL)"
@@ -20,17 +20,6 @@ COLUMNS = {
     "attempt": _ABOUT.format(f"CAST(substr(subject, {_DOT} + 1) AS INTEGER)"),
 }
 """More columns of `new_events`, in the folds of all projections."""
-
-
-def _last(types: str, change: str) -> Fold:
-    """Return a statement that changes the row of a run by its last event of these types."""
-    return on(
-        types,
-        f"""
-        UPDATE runs SET {change}
-          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
-         WHERE runs.id = n.run AND first_event < n.version""",  # noqa: S608
-    )
 
 
 # `first_event`, here and in the tables of executions, is the version of the event that created the
@@ -51,10 +40,8 @@ RUNS = Projection(
         run TEXT REFERENCES runs (id), label TEXT, labelled_by TEXT, at TEXT, event TEXT,
         PRIMARY KEY (run));
     """,
-    folds=(
-        on(
-            "run.started",
-            """
+    folds="""
+    ON run.started:
         INSERT INTO runs BY NAME
         SELECT run AS id, data ->> 'project' AS project, data ->> 'label' AS label,
                data ->> 'mode' AS mode, data ->> 'planned' AS planned, at AS started_at,
@@ -64,35 +51,34 @@ RUNS = Projection(
                    AS git_dirty,
                data ->> 'ci' AS ci, data ->> '$.versions.kindlm' AS kindlm_version,
                data ->> 'source_run' AS source_run, version AS first_event
-          FROM new_events ORDER BY seq""",
-        ),
-        # A run may be stopped and resumed several times in a batch: each column has its last event.
-        _last("run.resumed run.extended", "planned = n.data ->> 'planned'"),
-        _last(
-            "run.resumed run.interrupted run.aborted run.finished",
-            "ended = nullif(substr(n.type, 5), 'resumed'), reason = n.data ->> 'reason'",
-        ),
-        _last(
-            "run.finished",
-            """
-               finished_at = n.at, passed = n.data ->> 'passed',
-               exit_code = n.data ->> 'exit_code', duration_ms = real(n.data ->> 'duration_ms')""",
-        ),
-        # NULL removes the label, also the one that the run began with.
-        on(
-            "run.labelled",
-            """
+          FROM new_events ORDER BY seq
+    -- A run may be stopped and resumed several times in a batch: each column has its last event.
+    ON run.resumed run.extended:
+        UPDATE runs SET planned = n.data ->> 'planned'
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version
+    ON run.resumed run.interrupted run.aborted run.finished:
+        UPDATE runs
+           SET ended = nullif(substr(n.type, 5), 'resumed'), reason = n.data ->> 'reason'
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version
+    ON run.finished:
+        UPDATE runs
+           SET finished_at = n.at, passed = n.data ->> 'passed',
+               exit_code = n.data ->> 'exit_code', duration_ms = real(n.data ->> 'duration_ms')
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version
+    -- NULL removes the label, also the one that the run began with.
+    ON run.labelled:
         INSERT INTO run_labels BY NAME
         SELECT data ->> 'run' AS run, data ->> 'label' AS label, data ->> 'by' AS labelled_by,
                at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (run) DO UPDATE BY NAME
-         WHERE (excluded.at, excluded.event) >= (run_labels.at, run_labels.event)""",
-        ),
-    ),
+         WHERE (excluded.at, excluded.event) >= (run_labels.at, run_labels.event)
+    """,
 )
 
-_SUITE_EVENTS = "suite.started suite.skipped"
 _LAST_OF_SUITES = """
     (SELECT run || '/' || (data ->> 'ordinal') AS suite, *, max(seq) FROM new_events GROUP BY 1)
 """
@@ -116,10 +102,8 @@ SUITES = Projection(
         file TEXT, score_mean_min REAL, score_std_dev_max REAL, confidence REAL,
         PRIMARY KEY (suite, test, target)) WITHOUT ROWID;
     """,
-    folds=(
-        on(
-            _SUITE_EVENTS,
-            f"""
+    folds=f"""
+    ON suite.started suite.skipped:
         REPLACE INTO suites BY NAME
         SELECT suite AS id, run, data ->> 'ordinal' AS ordinal, data ->> 'suite' AS name,
                data ->> 'project' AS project, data ->> 'front_end' AS front_end,
@@ -133,15 +117,10 @@ SUITES = Projection(
                data ->> 'line' AS line, data ->> 'gates' AS gates,
                iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread,
                iif(type = 'suite.started', coalesce(data ->> 'servers', '[]'), NULL) AS servers
-          FROM {_LAST_OF_SUITES} ORDER BY seq""",  # noqa: S608
-        ),
-        on(
-            _SUITE_EVENTS,
-            f"DELETE FROM planned_tests WHERE suite IN (SELECT suite FROM {_LAST_OF_SUITES})",  # noqa: S608
-        ),
-        on(
-            _SUITE_EVENTS,
-            f"""
+          FROM {_LAST_OF_SUITES} ORDER BY seq
+    ON suite.started suite.skipped:
+        DELETE FROM planned_tests WHERE suite IN (SELECT suite FROM {_LAST_OF_SUITES})
+    ON suite.started suite.skipped:
         REPLACE INTO planned_tests BY NAME
         SELECT suite, t.key AS ordinal, t.value ->> 'name' AS test, t.value ->> 'target' AS target,
                t.value ->> 'selected' AS selected, coalesce(t.value ->> 'skip', 0) AS skip,
@@ -153,12 +132,9 @@ SUITES = Projection(
                iif(json_type(t.value, '$.confidence') IS NULL, 0.95,
                    real(t.value ->> 'confidence')) AS confidence
           FROM {_LAST_OF_SUITES} n, json_each(n.data, '$.tests') t
-         WHERE n.type = 'suite.started' ORDER BY seq, t.key""",  # noqa: S608
-        ),
-        # Tests that are dealt to a shard one by one, unless a later event described their suite.
-        on(
-            f"run.extended {_SUITE_EVENTS}",
-            """
+         WHERE n.type = 'suite.started' ORDER BY seq, t.key
+    -- Tests that are dealt to a shard one by one, unless a later event described their suite.
+    ON run.extended suite.started suite.skipped:
         UPDATE planned_tests SET selected = 1
           FROM new_events n, json_each(n.data, '$.tests') t
          WHERE n.type = 'run.extended'
@@ -167,9 +143,8 @@ SUITES = Projection(
            AND NOT EXISTS (
                  SELECT 1 FROM new_events later
                   WHERE later.type <> 'run.extended' AND later.seq > n.seq AND later.run = n.run
-                    AND later.data ->> 'ordinal' = t.value ->> 'suite')""",
-        ),
-    ),
+                    AND later.data ->> 'ordinal' = t.value ->> 'suite')
+    """,  # noqa: S608 (constants of this module)
 )
 
 GATES = Projection(
@@ -181,18 +156,15 @@ GATES = Projection(
         threshold REAL, actual REAL, passed INTEGER, written INTEGER, message TEXT,
         PRIMARY KEY (run, suite, name));
     """,
-    folds=(
-        on(
-            "run.finished",
-            """
+    folds="""
+    ON run.finished:
         INSERT INTO gates BY NAME
         SELECT run, g.value ->> 'suite' AS suite, g.value ->> 'name' AS name,
                real(g.value ->> 'threshold') AS threshold, real(g.value ->> 'actual') AS actual,
                g.value ->> 'passed' AS passed, g.value ->> 'written' AS written,
                g.value ->> 'message' AS message
-          FROM new_events, json_each(data, '$.gates') g ORDER BY seq, g.key""",
-        ),
-    ),
+          FROM new_events, json_each(data, '$.gates') g ORDER BY seq, g.key
+    """,
 )
 
 # A removed baseline stays as a row without a run. Otherwise, an older one would come back when its
@@ -206,19 +178,16 @@ BASELINES = Projection(
         at TEXT, event TEXT,
         PRIMARY KEY (project, suite, label));
     """,
-    folds=(
-        on(
-            "baseline.set baseline.removed",
-            """
+    folds="""
+    ON baseline.set baseline.removed:
         INSERT INTO baselines BY NAME
         SELECT data ->> 'project' AS project, data ->> 'suite' AS suite,
                coalesce(data ->> 'label', '') AS label, data ->> 'run' AS run,
                data ->> 'runs' AS runs, data ->> 'by' AS "by", at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (project, suite, label) DO UPDATE BY NAME
-         WHERE (excluded.at, excluded.event) >= (baselines.at, baselines.event)""",
-        ),
-    ),
+         WHERE (excluded.at, excluded.event) >= (baselines.at, baselines.event)
+    """,
     views={
         # The baseline of each suite that was set last.
         "active_baselines": """
@@ -243,19 +212,16 @@ REVIEWS = Projection(
         passed INTEGER, note_ref TEXT REFERENCES contents (ref), at TEXT, event TEXT,
         PRIMARY KEY (execution, "by"));
     """,
-    folds=(
-        on(
-            "review.recorded",
-            """
+    folds="""
+    ON review.recorded:
         INSERT INTO reviews BY NAME
         SELECT (data ->> 'run') || '-' || (data ->> 'execution') AS execution,
                data ->> 'by' AS "by", data ->> 'run' AS run, data ->> 'passed' AS passed,
                data ->> '$.note.$ref' AS note_ref, at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (execution, "by") DO UPDATE BY NAME
-         WHERE (excluded.at, excluded.event) >= (reviews.at, reviews.event)""",
-        ),
-    ),
+         WHERE (excluded.at, excluded.event) >= (reviews.at, reviews.event)
+    """,
     views={
         "review_log": """
 SELECT v.execution, v.run, s.name AS suite, e.test, e.target, e.repeat, e.status,

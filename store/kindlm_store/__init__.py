@@ -8,7 +8,7 @@ from kindlm_store.database import open_reader, unreadable_wal
 from kindlm_store.locks import holder, is_held, stream_lock
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, HeadOf, NewEvent, Text, utc_now
-from kindlm_store.projecting import Projection, behind_the_log, on, projection_errors
+from kindlm_store.projecting import Projection, behind_the_log, projection_errors
 from kindlm_store.reading import Head, RecordedEvent
 from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.schema_check import ForeignSchemaError, SchemaProblem, schema_problems
@@ -57,7 +57,6 @@ __all__ = [
     "behind_the_log",
     "holder",
     "is_held",
-    "on",
     "open_reader",
     "projection_errors",
     "schema_problems",

@@ -42,30 +42,23 @@ MISREADS_NUMBERS = (3, 43) <= sqlite3.sqlite_version_info < (3, 51)
 """SQLite 3.43 and 3.46 parse some decimal numbers with a wrong last digit; 3.40 and 3.51 do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(NamedTuple):
     """A statement, and the types of the events that it folds."""
 
     types: frozenset[str]
     sql: str
 
 
-def on(types: str, sql: str) -> Fold:
-    """Return a statement that folds events of some types into a table.
-
-    It reads `new_events`, with the columns type, seq, version (the position in the stream), at,
-    id, stream, subject, data (JSON), and those that the projection adds.
-
-    `INSERT INTO t BY NAME SELECT … AS c` fills the columns that the SELECT names, and
-    `DO UPDATE BY NAME` after it updates them. `real(data ->> 'path')` reads a decimal number.
-    There are spaces between the `types`.
-    """
-    return Fold(frozenset(types.split()), sql)
-
-
 @dataclass(frozen=True, slots=True)
 class Projection:
     """A read model: tables folded from events, and views over them.
+
+    A fold is a line `ON type type:` with types of events, and then a statement. It reads
+    `new_events`, with the columns type, seq, version (the position in the stream), at, id, stream,
+    subject, data (JSON), and those of `columns`.
+
+    `INSERT INTO t BY NAME SELECT … AS c` fills the columns that the SELECT names, and
+    `DO UPDATE BY NAME` after it updates them. `real(data ->> 'path')` reads a decimal number.
 
     Attributes:
         name: Its name; unique in a file.
@@ -73,7 +66,7 @@ class Projection:
             folded again from the first event when the log is opened.
         create: CREATE TABLE and CREATE INDEX statements, separated by semicolons. The names are
             unique among the projections of a file.
-        folds: The statements that fold events into the tables, in order.
+        folds: The folds of events into the tables, in order.
         views: Name → SELECT statement.
         columns: More columns of `new_events`, also for the other projections of a log: name → SQL
             over its other columns.
@@ -82,7 +75,7 @@ class Projection:
     name: str
     version: int
     create: str = ""
-    folds: tuple[Fold, ...] = ()
+    folds: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
 
@@ -194,6 +187,7 @@ WITH new_events AS (
     FROM batch WHERE type IN ({types}))
 """
 
+_ON = re.compile(r"^ *ON ([\w. ]+):\n", re.MULTILINE)
 _INTO = re.compile(
     r"\s*((?:INSERT|REPLACE) INTO \w+) BY NAME\s+(SELECT.*?)(ON CONFLICT.*)?$", re.DOTALL
 )
@@ -203,6 +197,14 @@ _DECIMAL = re.compile(r"-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
 
 _BUILT: dict[tuple[Fold, tuple[str, ...]], str] = {}
 """The final SQL of folds, by fold and more columns, for all logs of the process."""
+
+
+def _folds_of(projection: Projection) -> list[Fold]:
+    forgotten, *parts = _ON.split(projection.folds)
+    if forgotten.strip():
+        raise ValueError(f"no line says which events this folds: {forgotten.strip()}")
+    folds = zip(parts[::2], parts[1::2], strict=True)
+    return [Fold(frozenset(types.split()), sql) for types, sql in folds]
 
 
 def _decimal_number(text: str | None) -> float | None:
@@ -219,6 +221,7 @@ class Projector:
     def __init__(self, connection: sqlite3.Connection, projections: Sequence[Projection]) -> None:
         self._connection = connection
         self.projections = tuple(projections)
+        self._folds = {each.name: _folds_of(each) for each in projections}
         self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
         columns = "".join(f", {sql}" for sql in self._columns.values())
         self._fill = _FILL.format(columns=columns)
@@ -314,7 +317,7 @@ class Projector:
             db.execute(self._fill, (after, until))
             types = {name for (name,) in db.execute("SELECT DISTINCT type FROM batch")}
             for projection in projections:
-                for fold in projection.folds:
+                for fold in self._folds[projection.name]:
                     if not fold.types.isdisjoint(types):
                         key = fold, tuple(self._columns)
                         if key not in _BUILT:

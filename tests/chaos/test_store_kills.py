@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from kindlm_store import EventLog, NewEvent, Projection, on
+from kindlm_store import EventLog, NewEvent, Projection
 from kindlm_store.verification import verify_file
 
 PROJECTION = """
@@ -18,8 +18,8 @@ from kindlm_store import *
 COUNTS = Projection(
     "counts", 1,
     "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))",
-    (on("t", "INSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
-             " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n"),),
+    "ON t:\\nINSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
+    " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n",
 )
 """
 
@@ -74,13 +74,8 @@ COUNTS = Projection(
     "counts",
     1,
     "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))",
-    (
-        on(
-            "t",
-            "INSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
-            " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n",
-        ),
-    ),
+    "ON t:\nINSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
+    " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n",
 )
 
 

@@ -21,7 +21,6 @@ from kindlm_store import (
     NewEvent,
     Projection,
     ProjectionError,
-    on,
     open_reader,
 )
 from kindlm_store.projecting import MISREADS_NUMBERS, Projector
@@ -40,36 +39,24 @@ ACCOUNTS = Projection(
     CREATE TABLE latest (account TEXT, at TEXT, id TEXT, amount REAL, PRIMARY KEY (account))
         WITHOUT ROWID;
     """,
-    folds=(
-        on(
-            "opened paid",
-            """
-            INSERT INTO accounts BY NAME
-            SELECT subject AS id, stream, total(data ->> 'amount') AS total, max(seq) AS last
-              FROM new_events WHERE true GROUP BY subject
-            ON CONFLICT (id) DO UPDATE
-               SET total = total + excluded.total, stream = excluded.stream, last = excluded.last
-            """,
-        ),
-        on(
-            "paid",
-            """
-            INSERT INTO entries BY NAME
-            SELECT seq AS position, subject AS account, data ->> 'amount' AS amount
-              FROM new_events
-            """,
-        ),
-        on(
-            "paid",
-            """
-            INSERT INTO latest BY NAME
-            SELECT subject AS account, data ->> 'at' AS at, id, data ->> 'amount' AS amount
-              FROM new_events WHERE true ORDER BY seq
-            ON CONFLICT (account) DO UPDATE BY NAME
-             WHERE (excluded.at, excluded.id) >= (latest.at, latest.id)
-            """,
-        ),
-    ),
+    folds="""
+    ON opened paid:
+        INSERT INTO accounts BY NAME
+        SELECT subject AS id, stream, total(data ->> 'amount') AS total, max(seq) AS last
+          FROM new_events WHERE true GROUP BY subject
+        ON CONFLICT (id) DO UPDATE
+           SET total = total + excluded.total, stream = excluded.stream, last = excluded.last
+    ON paid:
+        INSERT INTO entries BY NAME
+        SELECT seq AS position, subject AS account, data ->> 'amount' AS amount
+          FROM new_events
+    ON paid:
+        INSERT INTO latest BY NAME
+        SELECT subject AS account, data ->> 'at' AS at, id, data ->> 'amount' AS amount
+          FROM new_events WHERE true ORDER BY seq
+        ON CONFLICT (account) DO UPDATE BY NAME
+         WHERE (excluded.at, excluded.id) >= (latest.at, latest.id)
+    """,
     views={"rich": "SELECT id, total FROM accounts WHERE total > 10"},
 )
 
@@ -192,15 +179,11 @@ COUNTS = Projection(
     "counts",
     1,
     "CREATE TABLE counts (id INTEGER, n INTEGER, PRIMARY KEY (id))",
-    (
-        on(
-            "paid",
-            """
-            INSERT INTO counts SELECT 1, count(*) FROM new_events WHERE true
-            ON CONFLICT (id) DO UPDATE SET n = n + excluded.n
-            """,
-        ),
-    ),
+    """
+    ON paid:
+        INSERT INTO counts SELECT 1, count(*) FROM new_events WHERE true
+        ON CONFLICT (id) DO UPDATE SET n = n + excluded.n
+    """,
 )
 
 
@@ -217,7 +200,7 @@ COUNTS = Projection(
 )
 def test_a_faulty_projection_loses_its_fold_and_nothing_else(path: Path, fault: str) -> None:
     types = "paid" if "13" in fault else "closed"
-    faulty = replace(ACCOUNTS, folds=(*ACCOUNTS.folds, on(types, fault)))
+    faulty = replace(ACCOUNTS, folds=f"{ACCOUNTS.folds}\nON {types}:\n{fault}")
     counts = COUNTS
     with EventLog.open(path, projections=[faulty, counts]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a"), paid("a", 1)])
@@ -244,7 +227,7 @@ SECOND = Projection(
     CREATE TABLE accounts (id TEXT, owner TEXT, PRIMARY KEY (id));
     CREATE INDEX accounts_owner ON accounts (owner);
     """,
-    (on("opened", "INSERT INTO accounts SELECT subject, stream FROM new_events"),),
+    "ON opened:\nINSERT INTO accounts SELECT subject, stream FROM new_events",
     {"owners": "SELECT owner FROM accounts"},
 )
 
@@ -367,6 +350,9 @@ def test_views_over_several_projections_survive_a_rebuild_of_one(path: Path) -> 
         assert tables(path, "both")["both"] == [("a",)]
 
 
+FAULT = "\nON paid:\nINSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 70"
+
+
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rebuild folds 50 events at once."""
@@ -375,8 +361,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 def test_what_fails_in_a_rebuild_stays_where_it_failed(path: Path) -> None:
-    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 70")
-    faulty = replace(ACCOUNTS, version=2, folds=(*ACCOUNTS.folds, fault))
+    faulty = replace(ACCOUNTS, version=2, folds=ACCOUNTS.folds + FAULT)
     with EventLog.open(path, projections=[COUNTS]) as log:
         log.append("s", [paid("a", 1) for _ in range(120)])
     with EventLog.open(path, projections=[COUNTS, faulty]) as log:
@@ -386,8 +371,7 @@ def test_what_fails_in_a_rebuild_stays_where_it_failed(path: Path) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 def test_what_fails_in_a_rebuild_keeps_its_tables(path: Path) -> None:
-    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 70")
-    faulty = replace(ACCOUNTS, folds=(*ACCOUNTS.folds, fault))
+    faulty = replace(ACCOUNTS, folds=ACCOUNTS.folds + FAULT)
     with EventLog.open(path, projections=[COUNTS, ACCOUNTS]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a")])
         log.append("s", [paid("a", 1) for _ in range(80)])
@@ -415,11 +399,11 @@ def test_numbers_are_read_as_python_reads_them(
     monkeypatch.setattr("kindlm_store.projecting.MISREADS_NUMBERS", misreads)
     monkeypatch.setattr("kindlm_store.projecting._BUILT", {})
     create = "CREATE TABLE n (id INTEGER PRIMARY KEY, x REAL, y REAL, z, plain)"
-    fold = on(
-        "t",
-        "INSERT INTO n SELECT seq, real(data ->> 'x'), real(data ->> '$.of.y'),"
-        " real(data ->> 'x'), data ->> 'x' FROM new_events",
-    )
+    folds = """
+    ON t:
+        INSERT INTO n SELECT seq, real(data ->> 'x'), real(data ->> '$.of.y'), real(data ->> 'x'),
+               data ->> 'x' FROM new_events
+    """
     numbers = [
         0.1,
         1e300,
@@ -433,7 +417,7 @@ def test_numbers_are_read_as_python_reads_them(
         None,
     ]
     others = [True, "1.5", "-2e3", "", "null", [1.5], {"a": 0.1}, 2**63 - 1, 2**63, -(10**20)]
-    with EventLog.open(path, projections=[Projection("n", 1, create, (fold,))]) as log:
+    with EventLog.open(path, projections=[Projection("n", 1, create, folds)]) as log:
         log.append("s", [NewEvent("t", {"x": x, "of": {"y": x}}) for x in numbers + others])
         assert log.projection_errors() == {}
     rows = tables(path, "n")["n"]
@@ -441,6 +425,12 @@ def test_numbers_are_read_as_python_reads_them(
     assert [repr(row[3]) for row in rows[len(numbers) :]] == [
         repr(row[4]) for row in rows[len(numbers) :]
     ]
+
+
+def test_a_statement_without_the_types_of_its_events_is_an_error(path: Path) -> None:
+    forgotten = replace(ACCOUNTS, folds="INSERT INTO entries SELECT seq, 1, 1 FROM new_events")
+    with pytest.raises(ValueError, match="INSERT INTO entries"):
+        EventLog.open(path, projections=[forgotten])
 
 
 def test_a_table_cannot_be_folded_outside_the_log(path: Path) -> None:

@@ -15,7 +15,6 @@ from kindlm_store import (
     Projection,
     SchemaProblem,
     WriteFailedError,
-    on,
     open_reader,
     schema_problems,
 )
@@ -24,10 +23,11 @@ CREATE = """
 CREATE TABLE said (stream TEXT, outcome TEXT, PRIMARY KEY (stream));
 CREATE INDEX said_outcome_stream ON said (outcome, stream);
 """
-FOLD = on(
-    "said", "REPLACE INTO said SELECT stream, data ->> 'outcome' FROM new_events ORDER BY seq"
-)
-SAID = Projection("said", 1, CREATE, (FOLD,), {"failed": "SELECT * FROM said"})
+FOLDS = """
+ON said:
+    REPLACE INTO said SELECT stream, data ->> 'outcome' FROM new_events ORDER BY seq
+"""
+SAID = Projection("said", 1, CREATE, FOLDS, {"failed": "SELECT * FROM said"})
 
 GREEN = "CREATE TRIGGER green AFTER INSERT ON said BEGIN UPDATE said SET outcome = 'passed'; END"
 
@@ -155,7 +155,7 @@ def test_projections_of_another_version_are_known_by_name(recorded: Path) -> Non
     CREATE TABLE said (stream TEXT, outcome TEXT, more TEXT, PRIMARY KEY (stream));
     CREATE INDEX said_more ON said (more);
     """
-    newer = Projection("said", 2, wider, (), {"failed": "SELECT 1", "other": "SELECT 2"})
+    newer = Projection("said", 2, wider, "", {"failed": "SELECT 1", "other": "SELECT 2"})
     assert problems(recorded, newer) == []
     EventLog.open(recorded, projections=[newer]).close()
     assert problems(recorded, newer) == problems(recorded) == []

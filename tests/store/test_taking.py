@@ -26,7 +26,6 @@ from kindlm_store import (
     Projection,
     RecordedEvent,
     Text,
-    on,
     open_reader,
     stream_lock,
 )
@@ -39,19 +38,15 @@ SAID = Projection(
     "said",
     1,
     "CREATE TABLE said (stream TEXT, ref TEXT, at TEXT, event TEXT, PRIMARY KEY (stream))",
-    (
-        on(
-            "said",
-            """
-            INSERT INTO said BY NAME
-            SELECT stream, data ->> '$.text.$ref' AS ref, at, id AS event
-              FROM new_events
-             WHERE iif(data ->> 'poison', json('{'), true) ORDER BY seq
-            ON CONFLICT (stream) DO UPDATE BY NAME
-             WHERE (excluded.at, excluded.event) >= (said.at, said.event)
-            """,
-        ),
-    ),
+    """
+    ON said:
+        INSERT INTO said BY NAME
+        SELECT stream, data ->> '$.text.$ref' AS ref, at, id AS event
+          FROM new_events
+         WHERE iif(data ->> 'poison', json('{'), true) ORDER BY seq
+        ON CONFLICT (stream) DO UPDATE BY NAME
+         WHERE (excluded.at, excluded.event) >= (said.at, said.event)
+    """,
 )
 
 
