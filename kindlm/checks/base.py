@@ -190,10 +190,6 @@ class ExpectSection(Section):
         """Yield keys that have no effect beside the others, with a message and a hint."""
         yield from ()
 
-    def tools(self) -> Iterator[tuple[Place, str]]:
-        """Yield the names of tools."""
-        yield from ()
-
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
         """Yield the schemas and functions in a mapping of the file.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.checks.base import ExpectSection, Place, undecided
+from kindlm.checks.base import ExpectSection, undecided
 from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, Bounds, matches, mismatches
 from kindlm.normal_form import plain_name
@@ -65,11 +65,6 @@ class ExpectedCall(ExpectSection):
     def arguments(self) -> dict[str, Any] | None:
         """The arguments that a call must have, None for any."""
         return {} if self.args_exact and self.args_match is None else self.args_match
-
-    def tools(self) -> Iterator[tuple[Place, str]]:
-        for key in ("tool", "before", "after"):
-            if (name := getattr(self, key, None)) is not None:
-                yield (key,), name
 
     def argument_faults(self, use: ToolUse) -> list[str]:
         """Return the differences of a call's arguments from the expected ones."""

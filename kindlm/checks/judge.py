@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -42,6 +42,7 @@ CODES = {
 
 _DECIMALS = 12
 _MAX_PASSES = 20
+_BELOW = "JUDGE_BELOW_THRESHOLD"
 
 _RUBRIC = """\
 1.0: the criterion is fully met. 0.75: met, with minor gaps. 0.5: partly met. 0.25: hardly met. \
@@ -57,10 +58,6 @@ _CONTEXT = """\
 - "instructions": the system text that the agent was given, or null if it is not known.
 - "context": what else is known to be true, or null.
 """
-
-
-_Judgement: TypeAlias = tuple[float | None, str]
-"""A score from 0 to 1 and its reasoning, or None and why there is no score."""
 
 
 @cache
@@ -198,35 +195,34 @@ class Judge(CheckSection, AskingCheck):
         The judge never learns the limit. A pass without a judgement is repeated once. The check is
         undecided unless more than half of the passes give a score.
         """
-        if self.ready is not None and not transcript.text.strip():
+        least, highest, several = self.min_score, self._scale or 1, self.passes > 1
+        is_ready = self.ready is not None
+        if is_ready and not transcript.text.strip():
             message = "The answer is empty, so it meets no ready criterion."
-            code, least = "JUDGE_BELOW_THRESHOLD", self.min_score
-            return failed(code, message, expected=least, actual=0.0, threshold=least)
-        asked = judgement(self._scale, is_ready=self.ready is not None)
+            return failed(_BELOW, message, expected=least, actual=0.0, threshold=least)
         criteria, rubric = self.asked
         data: dict[str, Any] = {"criteria": criteria, "rubric": rubric}
         data["transcript"] = conversation(transcript)
-        if self.ready is not None:
+        if is_ready:
             data |= {"instructions": transcript.system, "context": self.context}
-        judging, found = Judging(context, texts_of(transcript)), list[_Judgement]()
-        for _ in range(self.passes):
+        asked = judgement(self._scale, is_ready=is_ready)
+        judging = Judging(context, texts_of(transcript))
+        given, failures, passes = list[tuple[float, str]](), list[str](), list[str]()
+        for number in range(1, self.passes + 1):
             try:
                 answer = await judging.ask(asked, data, self.model)
-                found.append((answer["score"] / (self._scale or 1), answer["reasoning"]))
+                score, why = answer["score"] / highest, answer["reasoning"]
+                given.append((score, why))
+                passes.append(f"Pass {number}: {score:g}. {why}")
             except JudgeError as error:
-                found.append((None, sentence(str(error))))
-        return self._result(found)
-
-    def _result(self, found: Sequence[_Judgement]) -> CheckResult:
-        """Return the result of all passes: the score and the reasoning, or why there is none."""
-        highest, least, several = self._scale or 1, self.min_score, self.passes > 1
-        given = [(score, why) for score, why in found if score is not None]
-        if 2 * len(given) <= self.passes:
-            message = next(why for score, why in found if score is None)
+                failures.append(sentence(str(error)))
+                passes.append(f"Pass {number}: no score. {failures[-1]}")
+        if len(given) <= len(failures):
+            message = failures[0]
             if several:
-                lost = self.passes - len(given)
-                message = f"{lost} of {self.passes} passes of the judge gave no score. {message}"
-            return undecided(message, "JUDGE_EVAL_ERROR", threshold=least)
+                lost = f"{len(failures)} of {self.passes} passes of the judge gave no score."
+                message = f"{lost} {message}"
+            return undecided(message, JudgeError.code, threshold=least)
         scores = [score for score, _ in given]
         score = statistics.median(scores)
         if score not in scores:
@@ -238,15 +234,11 @@ class Judge(CheckSection, AskingCheck):
         if several:
             message += f", the median of {', '.join(f'{each:g}' for each in scores)}"
         message += f", expected at least {least * highest:.10g}: {shown(reasoning, 600)}"
-        if several:
-            reasoning = "\n".join(
-                f"Pass {number}: {'no score' if each is None else f'{each:g}'}. {why}"
-                for number, (each, why) in enumerate(found, start=1)
-            )
-        about: dict[str, Any] = {"score": score, "threshold": least, "reasoning": reasoning}
+        about: dict[str, Any] = {"score": score, "threshold": least}
+        about["reasoning"] = "\n".join(passes) if several else reasoning
         if score >= least:
             return passed(**about)
-        return failed("JUDGE_BELOW_THRESHOLD", message, expected=least, actual=score, **about)
+        return failed(_BELOW, message, expected=least, actual=score, **about)
 
 
 _A_DECISION = (

@@ -142,16 +142,15 @@ class Output(ExpectSection):
                 yield Made(Demand(kind, text), text, (key,))
         if (texts := self.contains_any) is not None:
             yield Made(Demand("contains_any", texts), " | ".join(texts), ("containsAny",))
-        several: tuple[tuple[str, Callable[[str], Check], Sequence[str] | None], ...] = (
-            ("regex", partial(Demand, "matches"), self.regex),
-            ("contains", partial(Demand, "contains"), self.contains),
-            ("notContains", partial(Ban, "not_contains"), self.not_contains),
-            ("notRegex", partial(Ban, "not_matches"), self.not_regex),
-        )
-        for key, check, wanted in several:
+        for key, check, kind, wanted in (
+            ("regex", Demand, "matches", self.regex),
+            ("contains", Demand, "contains", self.contains),
+            ("notContains", Ban, "not_contains", self.not_contains),
+            ("notRegex", Ban, "not_matches", self.not_regex),
+        ):
             for index, text in enumerate(wanted or ()):
                 if text or key != "contains":
-                    yield Made(check(text), text, (key, index))
+                    yield Made(check(kind, text), text, (key, index))
         if self.max_length is not None:
             yield Made(MaxLength(self.max_length), f"≤ {self.max_length}", ("maxLength",))
 

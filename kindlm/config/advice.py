@@ -10,7 +10,7 @@ from kindlm.checks.limits import beyond
 from kindlm.config.compile import targets_of
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import guarded
-from kindlm.config.expect import expect_sections, warn_of_text, warn_of_texts
+from kindlm.config.expect import KEYS_OF_TOOLS, expect_sections, warn_of_text, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
@@ -111,12 +111,12 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
     are_known = all(tools.only for tools in of_servers)
     for place, expect in expect_sections(path, test):
         named = (
-            ((*place, *inner, *key), name)
+            ((*place, *inner, key), getattr(part, key, None))
             for inner, part in expect.written()
-            for key, name in part.tools()
+            for key in KEYS_OF_TOOLS
         )
         for at, name in named:
-            if name not in names and are_known:
+            if name is not None and name not in names and are_known:
                 message = f'The test "{test.name}" has no tool "{name}", so the model does not get'
                 message += " it"
                 hint = hint_for(name, names, "Its tools")

@@ -129,7 +129,9 @@ def _sections_in(
                 yield from _sections_in(item, section.inner(), (*path, key, *at))
 
 
-_OF_NAMES = ("tool", "before", "after")
+KEYS_OF_TOOLS = ("tool", "before", "after")
+"""The keys of names of tools."""
+
 _OF_PATTERNS = (
     *("regex", "notRegex", "denyPatterns", "pattern"),
     *("redactPatterns", "regex_patterns", "matches"),
@@ -138,7 +140,7 @@ _OF_TEXTS = (
     *("contains", "notContains", "containsAny", "deny", "allow", "responseContains"),
     *_OF_PATTERNS,
 )
-"""The keys of texts that answers are compared with, as names of tools are with `_OF_NAMES`."""
+"""The keys of texts that answers are compared with, as names of tools are with `KEYS_OF_TOOLS`."""
 
 _DOUBTFUL = (
     (
@@ -163,7 +165,7 @@ def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
     for place, expect in expectations(test):
         for at, text in texts(expect, (*path, *place)):
             keys = [part for part in at if isinstance(part, str)]
-            is_name = keys[-1] in _OF_NAMES
+            is_name = keys[-1] in KEYS_OF_TOOLS
             if not (is_name or keys[-1] in _OF_TEXTS) or "argsMatch" in keys or "schema" in keys:
                 continue
             warn_of_text(at, text, reporter, is_name=is_name)

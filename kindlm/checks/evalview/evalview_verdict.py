@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.checks.base import AskingCheck, failed, passed
 from kindlm.checks.call_matching import normalised
@@ -162,21 +162,12 @@ def harm_in(
     return [name for name in dict.fromkeys(categories) if name in wanted], severity
 
 
-class TurnFaults(NamedTuple):
-    """Where a turn is not as expected: tools that it misses or may not call, and likewise texts."""
-
-    missing: list[str]
-    forbidden: list[str]
-    lacking: list[str]
-    unwanted: list[str]
-
-
-def look_at_turn(wanted: Scored, turn: Turn) -> TurnFaults:
-    """Return where a turn is not as expected."""
+def look_at_turn(wanted: Scored, turn: Turn) -> tuple[list[str], ...]:
+    """Return the tools that a turn misses, those it may not call, and likewise texts."""
     called = list(dict.fromkeys(use.call.name for step in turn.steps for use in step.tool_uses))
-    return TurnFaults(
-        missing=[tool for tool in wanted.tools if tool not in called],
-        forbidden=[tool for tool in called if tool in wanted.forbidden_tools],
-        lacking=[text for text in wanted.contains if not occurs(text, turn.text)],
-        unwanted=[text for text in wanted.not_contains if occurs(text, turn.text)],
+    return (
+        [tool for tool in wanted.tools if tool not in called],
+        [tool for tool in called if tool in wanted.forbidden_tools],
+        [text for text in wanted.contains if not occurs(text, turn.text)],
+        [text for text in wanted.not_contains if occurs(text, turn.text)],
     )

@@ -156,12 +156,11 @@ class Hallucination(AskingCheck):
             message += " Hallucinations are allowed here." if is_made_up else ""
             return passed(score=score, actual=actual, message=message)
         about: dict[str, Any] = {"expected": {"confidenceBelow": self.confidence_threshold}}
-        quotes = [claim["quote"].strip() for claim, _ in bad]
-        starts = [(text.find(quote), quote) for quote in quotes if quote]
+        quotes = (claim["quote"].strip() for claim, _ in bad)
         about["evidence"] = [
-            Evidence("output", start, start + len(quote), "unsupported claim")
-            for start, quote in starts
-            if start >= 0
+            Evidence("output", start := text.find(quote), start + len(quote), "unsupported claim")
+            for quote in quotes
+            if quote and quote in text
         ]
         return failed("HALLUCINATION_DETECTED", message, score=score, actual=actual, **about)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from kindlm.checks.base import Check, Rule, failed, passed
 from kindlm.checks.call_matching import (
@@ -118,9 +118,8 @@ class ToolSequence(Check):
             f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem},"
             f" progress {share:g}; the agent called {shown(called)}."
         )
-        expected, actual = {"sequence": bounded(sequence), "mode": mode}, bounded(called)
-        about: dict[str, Any] = {"expected": expected, "actual": actual, "score": share}
-        return failed("TOOL_SEQUENCE_WRONG", message, **about)
+        code, expected = "TOOL_SEQUENCE_WRONG", {"sequence": bounded(sequence), "mode": mode}
+        return failed(code, message, score=share, expected=expected, actual=bounded(called))
 
 
 def sequence_share(sequence: Sequence[str], called: Sequence[str], mode: SequenceMode) -> float:

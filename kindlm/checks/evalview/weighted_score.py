@@ -119,7 +119,7 @@ class WeightedScore(AskingCheck):
         progress = sequence_share(wanted.sequence, called, wanted.mode)
         threshold = round(least / 100, 6)
         judge = penalty = reasoning = None
-        quality, judged = deterministic_quality(facts), ""
+        quality = deterministic_quality(facts)
         if self.judged:
             try:
                 graded, reasoning = await self._judge(transcript, context)
@@ -131,7 +131,6 @@ class WeightedScore(AskingCheck):
             penalty = penalty_of(facts)
             quality = max(0.0, graded - penalty)
             judge = {"score": graded, "rationale": bounded(reasoning)}
-            judged = f" The judge: {shown(reasoning, 600)}"
         score = overall_score(accuracy, quality, progress, weights)
         actual = {
             "score": score,
@@ -142,17 +141,14 @@ class WeightedScore(AskingCheck):
             "judge": judge,
             "penalty": penalty,
         }
-        about: dict[str, Any] = {
-            "score": round(score / 100, 6),
-            "threshold": threshold,
-            "actual": actual,
-        }
+        about: dict[str, Any] = {"score": round(score / 100, 6), "threshold": threshold}
+        about |= {"actual": actual, "reasoning": reasoning}
         if score >= least:
-            return passed(reasoning=reasoning, **about)
+            return passed(**about)
         parts = f"tools {100 * accuracy:.4g}, output {quality:.4g}, sequence {100 * progress:.4g}"
-        message = f"The score is {score:g}, expected at least {least:g}: {parts}.{judged}"
-        about |= {"expected": {"minScore": least}, "reasoning": reasoning}
-        return failed("SCORE_BELOW_THRESHOLD", message, **about)
+        message = f"The score is {score:g}, expected at least {least:g}: {parts}."
+        message += f" The judge: {shown(reasoning, 600)}" if self.judged else ""
+        return failed("SCORE_BELOW_THRESHOLD", message, expected={"minScore": least}, **about)
 
     async def _judge(self, transcript: Transcript, context: CheckContext) -> tuple[float, str]:
         """Return the judge's score and reasoning, for all turns together if there are several."""
