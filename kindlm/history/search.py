@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
-from unicodedata import normalize
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
@@ -34,20 +30,21 @@ from kindlm_store.database import code_of
 # --- The file of the index
 
 
-_VERSION = 3
+_VERSION = 4
 """Raise it with any change of the index."""
+
+_TOKENIZED = "tokenize='unicode61 remove_diacritics 2'"
 
 _TABLES = f"""
 PRAGMA page_size = 4096;
 PRAGMA journal_mode = DELETE;
 BEGIN;
-CREATE TABLE state (seq INTEGER, event TEXT, purges INTEGER);
+CREATE TABLE state (seq INTEGER, mark TEXT);
 CREATE TABLE texts (
   id INTEGER PRIMARY KEY, kind TEXT, ref TEXT, execution TEXT, executions INTEGER,
   UNIQUE (ref, kind)
 );
-CREATE VIRTUAL TABLE words
- USING fts5(text, tokenize='unicode61 remove_diacritics 2', content='', columnsize=0);
+CREATE VIRTUAL TABLE words USING fts5(text, {_TOKENIZED}, content='', columnsize=0);
 INSERT INTO words(words, rank) VALUES ('hashsize', 16777216);
 PRAGMA user_version = {_VERSION};
 COMMIT;
@@ -108,10 +105,10 @@ _STEP = 1_000
 _MOST = 100_000
 """Indexed characters of a text; longer texts are mostly data."""
 
-# An event and the number of erasures, which together identify the state of a history.
+# A position, the event there, and the number of erasures: they identify the state of a history.
 _STATE = """
-SELECT (SELECT id FROM event_log WHERE seq = ?),
-       (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
+SELECT ?1, (SELECT coalesce(max(id), '') FROM event_log WHERE seq = ?1) || ' '
+           || (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
 """
 
 _NEWEST = """
@@ -195,25 +192,24 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
     with stream_lock(history, _LOCK):
         db.execute("BEGIN")
         try:
-            after = _position_of_index(db, history)
-            if after is None:
+            known = _position_of_index(db, history)
+            if known is None:
                 _remove(history)
                 # The index is as private as the history itself.
                 mode = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
                 os.close(os.open(index_file(history), mode, 0o600))
-            until = db.execute(_LAST_OF_CHUNK, (after or 0, limit)).fetchone()[0]
-            if after is None or until is not None:
-                with _open_index(history) as index:
-                    if after is None:
-                        index.executescript(_TABLES)
-                    index.execute("BEGIN IMMEDIATE")
-                    _index_texts(db, index, after or 0, until or 0)
-                    index.execute("DELETE FROM state")
-                    event, purges = _state(db, until or 0)
-                    state = (until or 0, event, purges)
-                    index.execute("INSERT INTO state VALUES (?, ?, ?)", state)
-                    index.execute("COMMIT")
-            return _part(db, until or after or 0)
+            after = known or 0
+            until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0] or after
+            with _open_index(history) as index:
+                if known is None:
+                    index.executescript(_TABLES)
+                index.execute("BEGIN IMMEDIATE")
+                _index_texts(db, index, after, until)
+                index.execute("DELETE FROM state")
+                state = db.execute(_STATE, (until,)).fetchone()
+                index.execute("INSERT INTO state VALUES (?, ?)", tuple(state))
+                index.execute("COMMIT")
+            return _part(db, until)
         finally:
             db.execute("ROLLBACK")
 
@@ -227,19 +223,15 @@ def _position_of_index(db: sqlite3.Connection, history: Path) -> int | None:
         with _open_index(history) as index:
             if index.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 return None
-            state = index.execute("SELECT seq, event, purges FROM state").fetchone()
+            state = index.execute("SELECT seq, mark FROM state").fetchone()
     except FileNotFoundError:
         return None
     except sqlite3.DatabaseError as error:
         if code_of(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise
         return None
-    return int(state[0]) if state is not None and state[1:] == _state(db, state[0]) else None
-
-
-def _state(db: sqlite3.Connection, seq: int) -> tuple[str | None, int]:
-    event, purges = db.execute(_STATE, (seq,)).fetchone()
-    return event, purges
+    is_known = state is not None and state == tuple(db.execute(_STATE, state[:1]).fetchone())
+    return int(state[0]) if is_known else None
 
 
 def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
@@ -274,9 +266,8 @@ _STEPS = 10_000
 _LONGEST_QUESTION = 500
 _BEFORE, _SHOWN = 150, 350
 """Characters of an excerpt before the first word that was found, and in all."""
-_WORD = re.compile(r"\b(?!(?:AND|OR|NOT|NEAR)\b)\w+")
-_LATIN = range(0xC0, 0x1F00)
-_COMBINING = "[\u0300-\u036f]*"
+_MARK = "\x01"
+"""Stands before and after each match; texts are shown without it."""
 
 _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
@@ -285,6 +276,12 @@ SELECT t.id, t.kind, t.ref, t.execution, t.executions
  WHERE words MATCH ?1 AND w.rowid > ?2 AND (?3 IS NULL OR t.kind = ?3)
  ORDER BY w.rowid
  LIMIT ?4
+"""
+
+_EXCERPTS = f"CREATE VIRTUAL TABLE temp.excerpts USING fts5(text, {_TOKENIZED})"
+
+_MARKED = """
+SELECT highlight(excerpts, 0, ?3, ?3) FROM excerpts WHERE excerpts MATCH ?1 AND rowid = ?2
 """
 
 
@@ -335,68 +332,55 @@ def find_texts(
     words = (word.replace('"', " ").strip() for word in text.split())
     quoted = " ".join(f'"{word}"' for word in words if any(char.isalnum() for char in word))
     with _open_index(history) as index:
-        index.row_factory = sqlite3.Row
+        index.execute(_EXCERPTS)
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         for expression in (text, quoted) if quoted else ():
             start = -(2**63) if after is None else after
-            values = (expression, start, kind, limit + 1)
             try:
-                matches = index.execute(_MATCHING, values).fetchall()
+                matches = index.execute(_MATCHING, (expression, start, kind, limit + 1)).fetchall()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise TooLongError from error
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
                 continue  # no valid expression
-            following = matches[limit - 1]["id"] if len(matches) > limit else None
-            wanted = _wanted(text)
-            found = (_finding(db, match, wanted) for match in matches[:limit])
+            index.set_progress_handler(None, 0)
+            marking = (expression, quoted.replace('" "', '" OR "'))
+            found = (_finding(db, index, marking, *match) for match in matches[:limit])
+            following = matches[limit - 1][0] if len(matches) > limit else None
             return Findings(tuple(filter(None, found)), following)
     return Findings()
 
 
-def _wanted(text: str) -> re.Pattern[str]:
-    """Return the pattern of the words of a search, in any case and with any accents."""
-    words = _WORD.findall("".join(map(_plain, text)))
-    alike = _alike()
-    patterns = (
-        "".join(f"[{letter}{alike.get(letter.lower(), '')}]{_COMBINING}" for letter in word)
-        for word in words
-    )
-    return re.compile(rf"\b({'|'.join(patterns)})", re.IGNORECASE)
+def _finding(
+    db: sqlite3.Connection,
+    index: sqlite3.Connection,
+    marking: Sequence[str],
+    number: int,
+    kind: str,
+    ref: str,
+    identity: str,
+    executions: int,
+) -> Finding | None:
+    """Return a text that matches, with an excerpt from shortly before the match.
 
-
-def _plain(letter: str) -> str:
-    """Return a letter as the index has it: a Latin one without accents."""
-    base = normalize("NFD", letter)[0]
-    return base if base.isascii() else letter
-
-
-@cache
-def _alike() -> Mapping[str, str]:
-    """Return the letters that the index does not distinguish, by a small one without accents."""
-    alike: defaultdict[str, str] = defaultdict(str)
-    for letter in map(chr, _LATIN):
-        alike[_plain(letter).lower()] += letter
-    return alike
-
-
-def _finding(db: sqlite3.Connection, match: sqlite3.Row, wanted: re.Pattern[str]) -> Finding | None:
-    """Return a matching text with an excerpt, in which the beginnings of words are `wanted`.
-
-    It is None if the text was erased, or is not in this snapshot of the history.
+    The first of the `marking` expressions that the text with masks matches tells what to mark. The
+    result is None if the text was erased, or is not in this snapshot of the history.
     """
-    view = RunView(db, match["execution"].rpartition("-")[0])
-    execution, body = view.execution(match["execution"]), body_of(db, match["ref"])
+    view = RunView(db, identity.rpartition("-")[0])
+    execution, body = view.execution(identity), body_of(db, ref)
     if execution is None or body is None:
         return None
-    text = mask_of(view.attempts(execution)).text(_readable(match["kind"], body))
-    first = wanted.search(text)
-    start = max(0, first.start() - _BEFORE) if first else 0
+    masked = mask_of(view.attempts(execution)).text(_readable(kind, body))
+    text = masked.replace("\0", " ").replace(_MARK, " ")
+    index.execute("INSERT INTO excerpts(rowid, text) VALUES (?, ?)", (number, text))
+    found = (index.execute(_MARKED, (each, number, _MARK)).fetchone() for each in marking)
+    (marked,) = next(filter(None, found), (text,))
+    start = max(0, marked.find(_MARK) - _BEFORE)
     end = start + _SHOWN
-    shown = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+    shown = ("…" if start else "") + marked[start:end] + ("…" if end < len(marked) else "")
     # Every second piece is a match.
-    pieces = enumerate(wanted.split(shown))
+    pieces = enumerate(shown.split(_MARK))
     excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
-    return Finding(match["kind"], excerpt, execution, match["executions"])
+    return Finding(kind, excerpt, execution, executions)

@@ -79,6 +79,40 @@ def test_words_are_found_and_marked_whatever_their_accents(
     assert marked == ["caf\u00e9", "Cafe", "ca\u0301fe\u0301"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "marked"),
+    [
+        ("zebra", ["zebra", "zebra"]),
+        ("zeb*", ["zebra", "zebras", "zebra"]),
+        ('"two zebras"', ["two zebras"]),
+        ("zebra NOT horse", ["zebra", "zebra"]),
+        ("NEAR(zebra street, 2)", ["zebra", "street"]),
+    ],
+)
+def test_what_matches_is_marked_and_nothing_else(
+    ask: Any, history: Any, make: Any, asked: str, marked: list[str]
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(
+        output="A zebra met two zebras, both of them far away. The zebra left a street."
+    )
+    writer.finish()
+    page = ask(f"search?q={quote(asked)}").text
+    assert re.findall(r"<mark>(.*?)</mark>", page) == marked
+
+
+def test_words_beside_masked_ones_are_marked(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("eeee6666")
+    writer.suite(tests=[make.planned()])
+    evidence = [{"source": "output", "start": 9, "end": 24, "name": "email", "excerpt": "a**@***"}]
+    leak = make.failed(kind="pii", label="pii", code="PII_DETECTED", evidence=evidence)
+    writer.execution(output="Write to ann@example.com today.", assertions=(leak,))
+    writer.finish()
+    page = ask("search?q=example+today").text
+    assert re.findall(r"<mark>(.*?)</mark>", page) == ["today"]
+
+
 def test_a_text_that_was_said_often_is_shown_once_where_it_was_said_last(
     ask: Any, recorded: Any, make: Any
 ) -> None:
