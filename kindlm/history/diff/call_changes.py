@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
@@ -70,43 +70,36 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     The result is in the order of the newer execution, with removed calls at their old places.
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
-    ends = len(old), len(new)
     # The old call of each new one that kept its place: equal calls, and between them equal tools.
-    aligned: dict[int, int] = {}
+    kept: dict[int, int] = {}
     x = y = 0
-    for was, now in [*_pair_most(old, new, _same), ends]:
+    for was, now in [*_pair_most(old, new, _same), (len(old), len(new))]:
         between = _pair_most(old[x:was], new[y:now], _same_tool)
-        aligned |= {y + partner: x + place for place, partner in between} | {now: was}
+        kept |= {y + partner: x + place for place, partner in between} | {now: was}
         x, y = was + 1, now + 1
+    del kept[len(new)]
     # A removed call that was added elsewhere has moved; equal arguments are preferred.
-    sources, gone = dict(aligned), sorted({*range(len(old))} - {*aligned.values()})
+    sources, gone = dict(kept), sorted({*range(len(old))} - {*kept.values()})
     for fits in (_same, _same_tool):
         for place in range(len(new)):
             source = next((each for each in gone if fits(old[each], new[place])), None)
             if place not in sources and source is not None:
                 sources[place] = source
                 gone.remove(source)
-    changes: list[CallChange] = []
-    x = y = 0
-    for now, was in sorted(aligned.items()):
-        removed = (old[place] for place in gone if x <= place < was)
-        changes += [CallChange(CallEdit.REMOVED, call, None) for call in removed]
-        changes += [
-            _compared(old[sources[place]], new[place], is_moved=place not in aligned)
-            if place in sources
-            else CallChange(CallEdit.ADDED, None, new[place])
-            for place in range(y, min(now + 1, len(new)))
-        ]
-        x, y = was + 1, now + 1
-    for call, made in zip_longest(before[_MOST_COMPARED:], after[_MOST_COMPARED:]):
-        if call and made and _same_tool(call, made):
-            changes.append(_compared(call, made))
-            continue
-        if call:
-            changes.append(CallChange(CallEdit.REMOVED, call, None))
-        if made:
-            changes.append(CallChange(CallEdit.ADDED, None, made))
-    return tuple(changes)
+    # The place of a removed call is behind the calls that preceded it on both sides.
+    place_of = {x: max((now + 1 for now in kept if kept[now] < x), default=0) for x in gone}
+    for place in range(_MOST_COMPARED, len(before)):
+        if place < len(after) and _same_tool(before[place], after[place]):
+            sources[place] = kept[place] = place
+        else:
+            place_of[place] = place
+    changes = [((place_of[x], 0), CallChange(CallEdit.REMOVED, before[x], None)) for x in place_of]
+    for place, made in enumerate(after):
+        change = CallChange(CallEdit.ADDED, None, made)
+        if place in sources:
+            change = _compared(before[sources[place]], made, is_moved=place not in kept)
+        changes.append(((place, 1), change))
+    return tuple(change for _, change in sorted(changes, key=itemgetter(0)))
 
 
 def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
@@ -125,7 +118,7 @@ def is_gone(call: Call) -> bool:
     return any(call.arguments == gone for gone in GONE)
 
 
-def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
+def _compared(call: Call, made: Call, *, is_moved: bool) -> CallChange:
     arguments = () if _same(call, made) else compare_arguments(call.arguments, made.arguments)
     edit = CallEdit.ARGUMENTS if arguments else CallEdit.SAME
     if is_moved or call.turn != made.turn:
