@@ -8,9 +8,11 @@ behaviour of the agent.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,40 +50,32 @@ def side_of(test: PlannedSamples) -> Side:
     ended = [sample.status for sample in samples]
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
     stands, alike = usual(samples)
-    # For one repeat without a division, since tokens are integers.
-    means = dict(samples[0].measured) if len(samples) == 1 else {}
-    for name in ("drift", "latency", "tokens", "cost") if len(samples) > 1 else ():
-        if known := [each.measured[name] for each in samples if name in each.measured]:
-            means[name] = sum(known) / len(known)
-    named, models = dict[Scored, float](), set[str]()
+    measured = defaultdict[str, list[float]](list)
+    found = defaultdict[Scored, list[float]](list)
     for sample in samples:
-        named.update(sample.scores)
-        models.update(sample.models)
+        for name, value in sample.measured.items():
+            measured[name].append(value)
+        for scored, score in sample.scores.items():
+            found[scored].append(score)
+    means = {name: sum(known) / len(known) for name, known in measured.items()}
     # Weighted scores come first, then those of judges.
-    order = sorted(named, key=lambda each: (each[0] not in WEIGHTED, each[0] not in SCORED))
-    scores = {
-        scored: tuple(each.scores[scored] for each in samples if scored in each.scores)
-        for scored in order
-    }
+    order = sorted(found, key=lambda each: (each[0] not in WEIGHTED, each[0] not in SCORED))
     for name, kinds in (("score", WEIGHTED), ("judge", ("judge",))):
-        if known := [fmean(found) for (kind, _), found in scores.items() if kind in kinds]:
+        if known := [fmean(found[each]) for each in order if each[0] in kinds]:
             means[name] = fmean(known)
     limited = None
     if test.score_limits is not None:
-        weighted = (
-            score for (kind, _), found in scores.items() if kind in WEIGHTED for score in found
-        )
-        repeats = counts.passed + counts.failed
-        limited = LimitedScores(test.score_limits, tuple(weighted), repeats)
+        weighted = tuple(chain.from_iterable(found[each] for each in order if each[0] in WEIGHTED))
+        limited = LimitedScores(test.score_limits, weighted, counts.passed + counts.failed)
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
-        scores={score_name(*scored): found for scored, found in scores.items()},
+        scores={score_name(*each): tuple(found[each]) for each in order},
         errored=counts.errored,
         means=means,
         usual=stands.id if stands else None,
         alike=alike,
-        models=tuple(sorted(models)),
+        models=tuple(sorted({model for sample in samples for model in sample.models})),
         broken_limits=() if limited is None else limited.broken,
     )
 
@@ -161,27 +155,24 @@ def compare_behaviour(
     """
     if not (before and after):
         return BehaviourChange()
-    sides = before, after
     everything = (*before, *after)
-    tools = other_arguments = False
-    if len({sample.calls for sample in everything}) > 1:
-        tools = _replaced(before, after, lambda sample: {_tools(sample)})
-        other_arguments = not tools and _other_arguments(before, after, arguments)
+    calls_differ = len({sample.calls for sample in everything}) > 1
+    tools = calls_differ and _replaced(before, after, lambda sample: {_tools(sample)})
     failures = _replaced(before, after, lambda sample: sample.failures)
-    turns = range(1, max(len(sample.earlier) for sample in everything) + 1)
+    turns = sorted({turn for sample in everything for turn in sample.earlier})
     return BehaviourChange(
         tools=tools,
-        arguments=other_arguments,
+        arguments=calls_differ and not tools and _other_arguments(before, after, arguments),
         failures=failures,
         outcomes=failures if same_config else _other_outcomes(before, after),
         checks=_other_checks(before, after, same_config),
-        output=_have_no_text_in_common((sample.output for sample in side) for side in sides),
+        output=_differ((each.output for each in before), (each.output for each in after)),
         turns=tuple(
             turn
             for turn in turns
-            if _have_no_text_in_common(
-                (text for sample in side for text in sample.earlier[turn - 1 : turn])
-                for side in sides
+            if _differ(
+                (each.earlier.get(turn) for each in before),
+                (each.earlier.get(turn) for each in after),
             )
         ),
         erased=any(sample.erased for sample in everything),
@@ -201,26 +192,21 @@ def _lost(side: Sequence[AbstractSet[Hashable]], other: Sequence[AbstractSet[Has
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
-def _have_no_text_in_common(texts: Iterable[Iterable[str | None]]) -> bool:
-    old, new = (set(side) - {None} for side in texts)
+def _differ(before: Iterable[str | None], after: Iterable[str | None]) -> bool:
+    """Return whether both sides have texts, and none in common."""
+    old, new = set(before) - {None}, set(after) - {None}
     return bool(old) and bool(new) and old.isdisjoint(new)
 
 
 def _other_outcomes(before: Sequence[Sample], after: Sequence[Sample]) -> bool:
     """Return whether other checks fail, of those that both sides make, or other errors occur."""
-
-    def made(side: Sequence[Sample]) -> set[tuple[str, str]]:
-        checks = (check for sample in side for check in read_checks(sample.checks))
-        return {(check.kind, check.label) for check in checks}
-
-    both = made(before) & made(after)
+    old, new = (
+        {label for each in side for label in _labels(each.checks)} for side in (before, after)
+    )
+    both = old & new
 
     def counted(sample: Sample) -> set[Failure]:
-        return {
-            failure
-            for failure in sample.failures
-            if failure.kind == "error" or (failure.kind, failure.label) in both
-        }
+        return {each for each in sample.failures if each.kind == "error" or each[:2] in both}
 
     return _replaced(before, after, counted)
 
@@ -231,23 +217,22 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     In a scenario, a label may differ every time, for example by a random number. So with the same
     configuration and a single execution on a side, only the number of checks of each kind counts.
     """
-
-    def keys(text: str) -> frozenset[CheckKey]:
-        return frozenset(read_checks(text))
-
-    old, new = ({sample.checks for sample in side} for side in (before, after))
-    if old == new or {*map(keys, old)} == {*map(keys, new)}:
-        return False
     labels_count = not same_config or min(len(before), len(after)) > 1
 
-    def made(sample: Sample) -> set[tuple[str, str | int]]:
-        labels = {(check.kind, check.label) for check in read_checks(sample.checks)}
+    def made(sample: Sample) -> AbstractSet[tuple[str, str | int]]:
+        labels = _labels(sample.checks)
         # The first of a kind, the second and so on.
         numbers = Counter(kind for kind, _ in labels).items()
         kinds = {(kind, number) for kind, of in numbers for number in range(of)}
-        return {*kinds, *(labels if labels_count else ())}
+        return kinds | labels if labels_count else kinds
 
     return _replaced(before, after, made)
+
+
+@lru_cache(maxsize=4096)
+def _labels(checks: str) -> frozenset[tuple[str, str]]:
+    """Return the kinds and the labels of an execution's checks."""
+    return frozenset((check.kind, check.label) for check in read_checks(checks))
 
 
 def _other_arguments(

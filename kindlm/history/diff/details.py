@@ -218,8 +218,7 @@ def _calls_and_texts(
     execution = attempt.execution
     sample = next(each for each in samples if each.id == execution.id)
     texts: dict[_Place, str | None] = {
-        turn: mask.text(text_with(view.db, digest))
-        for turn, digest in enumerate(sample.earlier, start=1)
+        turn: mask.text(text_with(view.db, digest)) for turn, digest in sample.earlier.items()
     }
     # The first message of each role.
     for message in reversed(view.first_messages(execution)):

@@ -158,10 +158,10 @@ class Failure(NamedTuple):
 class Sample(NamedTuple):
     """One execution that ended, and was not skipped.
 
-    `output` is the digest of its final text, `earlier` are those of the answers before the last
-    turn. `conversation` is the execution that held the conversation: another one if this one was
-    rescored, or if all its answers are from earlier runs. `measured` are its `drift`, `latency`
-    (ms), `tokens` and `cost` (USD), as far as known. `scores` are means. `checks` are for
+    `output` is the digest of its final text, `earlier` has those of the answers before the last
+    turn, by turn. `conversation` is the execution that held the conversation: another one if this
+    one was rescored, or if all its answers are from earlier runs. `measured` are its `drift`,
+    `latency` (ms), `tokens` and `cost` (USD), as far as known. `scores` are means. `checks` are for
     `read_checks`. `erased` is whether answers or arguments were erased.
     """
 
@@ -176,7 +176,7 @@ class Sample(NamedTuple):
     models: tuple[str, ...] = ()
     checks: str = "[]"
     erased: bool = False
-    earlier: tuple[str | None, ...] = ()
+    earlier: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +332,12 @@ def _sample(row: Sequence[Any], grading: Collection[Scored] | None) -> Sample:
     )
     if score is not None:
         scores["score", "checks"] = score  # the mean of all checks of a scenario
-    turns = turns_of((call, users) for call, users, *_ in answers)
-    last = max(turns.values(), default=1)
-    last_texts = {turns[call]: digest for call, *_, has_text, digest in answers if has_text}
+    turns: dict[int, int] = {}
+    last = 0
+    for call, users, *_ in answers:
+        # The first message may be that of the test, or be sent with the first call.
+        turns[call] = last = max(1, last + users)
+    texts = {turns[call]: digest for call, *_, has_text, digest in answers if has_text}
     origins = [recorded_in for *_, recorded_in, _, _ in answers]
     figures = {"latency": latency, "tokens": tokens, "cost": cost}
     measured = {"drift": max(drift, default=None), **figures}
@@ -354,7 +357,7 @@ def _sample(row: Sequence[Any], grading: Collection[Scored] | None) -> Sample:
         erased=bool(is_output_gone)
         or not all(digest for _, digest, _ in calls)
         or any(has_text and not digest for *_, has_text, digest in answers),
-        earlier=tuple(last_texts.get(turn) for turn in range(1, last)),
+        earlier={turn: digest for turn, digest in texts.items() if digest and turn < last},
     )
 
 
@@ -368,18 +371,16 @@ def independent_samples(
     A side may hold a conversation more often, in a replay of more repeats; its first sample counts.
     """
     before, after = _each_once(before), _each_once(after)
-    held_before = {sample.conversation for sample in before.samples}
-    both = held_before & {sample.conversation for sample in after.samples}
+    old, new = ({each.conversation: each for each in side.samples} for side in (before, after))
+    both = old.keys() & new.keys()
     if not both:
         return before, after, False
-    old = [each for each in before.samples if each.conversation in both]
-    new = [each for each in after.samples if each.conversation in both]
-    if _judgements(old) != _judgements(new):
+    if any(_judgement(old[each]) != _judgement(new[each]) for each in both):
         return before, after, True
-    own = [each for each in after.samples if each.conversation not in both]
-    if own:
+    if own := [sample for name, sample in new.items() if name not in both]:
         return before, replace(after, samples=own), False
-    return replace(before, samples=old), replace(after, samples=new), True
+    same = [sample for name, sample in old.items() if name in both]
+    return replace(before, samples=same), after, True
 
 
 def _each_once(side: PlannedSamples) -> PlannedSamples:
@@ -389,19 +390,5 @@ def _each_once(side: PlannedSamples) -> PlannedSamples:
     return side if len(first) == len(side.samples) else replace(side, samples=[*first.values()])
 
 
-def _judgements(samples: Sequence[Sample]) -> dict[str, Any]:
-    return {each.conversation: (each.status, each.failures, each.scores) for each in samples}
-
-
-def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the turn of each call in a conversation, from 1, by the call's number.
-
-    `calls` are numbers of calls, each with how many messages of the user it sent. The first message
-    may be that of the test, or be sent with the first call.
-    """
-    turns: dict[int, int] = {}
-    turn = 0
-    for number, users in calls:
-        turn = max(1, turn + users)
-        turns[number] = turn
-    return turns
+def _judgement(sample: Sample) -> tuple[Any, ...]:
+    return sample.status, sample.failures, sample.scores

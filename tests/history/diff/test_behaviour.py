@@ -121,8 +121,8 @@ def test_arguments_are_not_compared_if_one_side_never_calls_the_most_common_tool
 
 
 def test_a_conversation_may_end_after_fewer_turns_than_others() -> None:
-    short = sample()._replace(earlier=("Which order?",))
-    long = sample()._replace(earlier=("Your order?", "Are you sure?"))
+    short = sample()._replace(earlier={1: "Which order?"})
+    long = sample()._replace(earlier={1: "Your order?", 2: "Are you sure?"})
     assert compare([short], [long]).turns == (1,)
     assert compare([long], [short]).turns == (1,)
 

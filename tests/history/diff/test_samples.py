@@ -23,7 +23,6 @@ from kindlm.history.diff.samples import (
     Sample,
     attempts_to_compare,
     independent_samples,
-    turns_of,
 )
 from kindlm.outcome import Status
 from kindlm.reports.diff.terminal import write_diff
@@ -121,17 +120,18 @@ def test_an_erased_answer_of_an_earlier_turn_cannot_be_compared(history: History
     assert (test.behaviour.erased, test.behaviour.turns) == (True, ())
 
 
-@pytest.mark.parametrize(
-    ("users", "turns"),
-    [
-        # The first message is that of the test, or comes with the first call.
-        ([0, 0, 1, 0], [1, 1, 2, 2]),
-        ([1, 0, 1, 1], [1, 1, 2, 3]),
-        ([], []),
-    ],
-)
-def test_a_turn_begins_with_a_message_of_the_user(users: list[int], turns: list[int]) -> None:
-    assert list(turns_of(enumerate(users, start=1)).values()) == turns
+@pytest.mark.parametrize("sent_by", ["the test", "the first call"])
+def test_a_turn_begins_with_a_message_of_the_user(history: History, sent_by: str) -> None:
+    talks = (("Hi.", "Sure."), ("Hi.", "No."))
+    diff_of(history, *({"earlier": earlier} for earlier in talks))
+    if sent_by == "the first call":
+        with closing(sqlite3.connect(history.path)) as db, db:
+            db.execute(
+                "UPDATE provider_calls SET messages = (SELECT max(messages) FROM provider_calls)"
+                " WHERE call = (SELECT min(call) FROM provider_calls)"
+            )
+    (test,) = compared(history).tests
+    assert test.behaviour.turns == (2,)
 
 
 @pytest.mark.parametrize(
