@@ -16,11 +16,11 @@ step-up of Benjamini and Hochberg keeps its level (Y. Benjamini, D. Yekutieli, A
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias
 
 from kindlm.dataclass import replace
 from kindlm.history.diff.evidence_values import (
@@ -137,7 +137,6 @@ def _of_tests(
     return found
 
 
-_Changed = TypeVar("_Changed")
 _Scores: TypeAlias = tuple[float, ...]
 
 
@@ -164,17 +163,14 @@ class _Family(Generic[Key]):
             for name, pair in _score_pairs(test.before, test.after).items()
             if min(map(len, pair)) >= 2
         }
-        self.worse: set[tuple[Key, CheckKey | str | None]] = {
-            *(rate for rate, found in self.settled.items() if found is Settlement.CONFIRMED),
-            *_fallen(rates),
-            *_fallen_scores(scores),
+        self.worse = _dropped(rates, scores)
+        self.worse |= {
+            rate for rate, found in self.settled.items() if found is Settlement.CONFIRMED
         }
-        self.better: set[tuple[Key, str | None]] = {
-            *_fallen(
-                {(key, None): pair[::-1] for (key, check), pair in rates.items() if not check}
-            ),
-            *_fallen_scores({score: pair[::-1] for score, pair in scores.items()}),
-        }
+        self.better = _dropped(
+            {rate: pair[::-1] for rate, pair in rates.items() if rate[1] is None},
+            {score: pair[::-1] for score, pair in scores.items()},
+        )
         fallen_tests = {key for (key, _), pair in self.rates.items() if pair.fell}
         self.level = RATES_LEVEL / max(1, len(fallen_tests))
 
@@ -228,14 +224,17 @@ class _Family(Generic[Key]):
         return {check: judged for _, _, check, judged in sorted(found, key=itemgetter(0, 1))}
 
 
-def _fallen(rates: Mapping[_Changed, tuple[tables.Counts, tables.Counts]]) -> Iterator[_Changed]:
+def _dropped(
+    rates: Mapping[Rate[Key], tuple[tables.Counts, tables.Counts]],
+    scores: Mapping[tuple[Key, str], tuple[_Scores, _Scores]],
+) -> set[tuple[Key, CheckKey | str | None]]:
+    """Return the pass rates and the scores whose drop is confirmed."""
     looks = [pass_rates.Looks(old, (new,)) for old, new in rates.values()]
-    return compress(rates, pass_rates.confirmed_drops(looks, RATES_LEVEL))
-
-
-def _fallen_scores(scores: Mapping[_Changed, tuple[_Scores, _Scores]]) -> Iterator[_Changed]:
-    found = [tables.score_drop(old, new) for old, new in scores.values()]
-    return compress(scores, tables.discrete_discoveries(found, SCORES_LEVEL))
+    p_values = [tables.score_drop(old, new) for old, new in scores.values()]
+    return {
+        *compress(rates, pass_rates.confirmed_drops(looks, RATES_LEVEL)),
+        *compress(scores, tables.discrete_discoveries(p_values, SCORES_LEVEL)),
+    }
 
 
 def _score_pairs(before: Side, after: Side) -> dict[str, tuple[_Scores, _Scores]]:
@@ -260,20 +259,14 @@ def _repeats_needed(
     pair: TestPair, before: Side, after: Side, change: Change, level: float
 ) -> int | None:
     """Return the fewest repeats per side that would confirm the change of a pass rate or score."""
-    rates = [
-        (rate.before, rate.all_after)
-        for check, rate in pair.rates
-        if check is None or (rate.fell and change is Change.REGRESSED)
-    ]
-    scores = list(_score_pairs(before, after).values())
-    if change is Change.IMPROVED:
-        rates = [(new, old) for old, new in rates]
-        scores = [(new, old) for old, new in scores]
-    needed = [
-        pass_rates.repeats_needed(old.passed / old.n, new.passed / new.n, level)
-        for old, new in rates
-    ]
-    needed += [tables.score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
+    is_better = change is Change.IMPROVED
+    scores = _score_pairs(after, before) if is_better else _score_pairs(before, after)
+    needed = [tables.score_repeats_needed(*both, SCORES_LEVEL) for both in scores.values()]
+    for check, rate in pair.rates:
+        if check is None or (rate.fell and not is_better):
+            old, new = (counts.passed / counts.n for counts in (rate.before, rate.all_after))
+            high, low = (new, old) if is_better else (old, new)
+            needed.append(pass_rates.repeats_needed(high, low, level))
     return min((n for n in needed if n is not None), default=None)
 
 
