@@ -42,12 +42,10 @@ PAYLOAD = "The order 4711 was shipped on Tuesday and arrives within three workin
 TASKS = Projection(
     "tasks",
     version=1,
-    create="""
+    sql="""
     CREATE TABLE tasks (
         id TEXT, stream TEXT, started_at TEXT, finished_at TEXT, steps INTEGER, tokens INTEGER,
         PRIMARY KEY (id))
-    """,
-    folds="""
     ON task.started:
         INSERT INTO tasks SELECT subject, stream, at, NULL, 0, NULL FROM new_events
     ON task.stepped:

@@ -34,11 +34,11 @@ GONE = frozenset({ERASED, WITHHELD})
 VIEWS = Projection(
     "views",
     version=17,
-    views={
-        "shown_texts": f"""
+    sql=f"""
+VIEW shown_texts:
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
-""",  # noqa: S608 (constants of this module)
-        "execution_log": """
+
+VIEW execution_log:
 SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
        e.status, o.body AS output, e.error_code, x.body AS error, e.hint,
        e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
@@ -47,8 +47,8 @@ SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.
   JOIN suites s ON s.id = e.suite
   LEFT JOIN shown_texts o ON o.ref = e.output_ref
   LEFT JOIN shown_texts x ON x.ref = e.error_ref
-""",
-        "tool_call_log": """
+
+VIEW tool_call_log:
 SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status,
        t.position, t.tool, a.body AS arguments, t.rule, r.body AS response
   FROM tool_calls t
@@ -56,8 +56,8 @@ SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status
   JOIN suites s ON s.id = e.suite
   LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
   LEFT JOIN shown_texts r ON r.ref = t.response_ref
-""",
-        "assertion_log": """
+
+VIEW assertion_log:
 SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.position,
        a.kind, a.label, a.outcome, a.score, a.threshold, a.failure_code,
        m.body AS message, x.body AS expected, y.body AS actual, r.body AS reasoning, a.line,
@@ -69,8 +69,8 @@ SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.positi
   LEFT JOIN shown_texts x ON x.ref = a.expected_ref
   LEFT JOIN shown_texts y ON y.ref = a.actual_ref
   LEFT JOIN shown_texts r ON r.ref = a.reasoning_ref
-""",
-        "provider_call_log": """
+
+VIEW provider_call_log:
 SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purpose, c.provider,
        c.model, c.try, c.status, t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens,
        c.latency_ms, c.cost_usd, c.cost_source, c.error_code, c.http_status, x.body AS error,
@@ -80,11 +80,11 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
   LEFT JOIN shown_texts t ON t.ref = c.text_ref
   LEFT JOIN shown_texts x ON x.ref = c.error_ref
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
-""",
-        # Calls whose tokens and costs count. The answer of an agent includes the model calls that
-        # the agent made, so those count only where the agent failed. A failed call has a
-        # `cost_source` if it was charged.
-        "counted_calls": """
+
+-- Calls whose tokens and costs count. The answer of an agent includes the model calls that
+-- the agent made, so those count only where the agent failed. A failed call has a
+-- `cost_source` if it was charged.
+VIEW counted_calls:
 SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as,
        iif(c.status = 'failed', coalesce(c.cost_source = 'unknown', 0),
            c.status = 'responded' AND c.cost_usd IS NULL) AS is_unknown
@@ -94,8 +94,8 @@ SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as,
     WHERE a.execution = c.execution AND a.attempt = c.attempt AND a.call < c.call
       AND a.purpose = 'test'
     ORDER BY a.call DESC LIMIT 1), 'failed') <> 'responded'
-""",
-        "tests": """
+
+VIEW tests:
 SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
        coalesce(p.file, s.path) AS file, p.line,
        p.pass_rate AS pass_rate_min, s.tags AS suite_tags, p.tags,
@@ -128,8 +128,8 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
  WHERE p.selected
  -- the run, too, so that asking for the tests of one run reads only that run
  GROUP BY p.suite, p.test, p.target, s.run
-""",
-        "spend": """
+
+VIEW spend:
 SELECT e.run, e.suite, c.counts_as AS purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
@@ -147,8 +147,8 @@ SELECT e.run, e.suite, c.counts_as AS purpose, count(*) AS calls,
   FROM executions e
   JOIN counted_calls c ON c.execution = e.id
  GROUP BY e.run, e.suite, c.counts_as
-""",
-        "run_list": f"""
+
+VIEW run_list:
 SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
        r.started_at, r.ended, r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
        (SELECT group_concat(s.name, ', ') FROM suites s WHERE s.run = r.id) AS suites,
@@ -162,7 +162,6 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
   LEFT JOIN run_labels l ON l.run = r.id
  ORDER BY r.started_at DESC
 """,  # noqa: S608 (constants of this package)
-    },
 )
 
 PROJECTIONS = (

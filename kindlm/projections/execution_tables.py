@@ -33,7 +33,7 @@ EXECUTIONS = Projection(
     version=8,
     # `source` and `source_attempt` are the attempt that held the conversation, which may be in
     # another run. The second index covers the figures of run lists.
-    create=f"""
+    sql=f"""
     CREATE TABLE executions (
         id TEXT NOT NULL, run TEXT REFERENCES runs (id), suite TEXT REFERENCES suites (id),
         number INTEGER, test TEXT, target TEXT, repeat INTEGER, attempt INTEGER, status TEXT,
@@ -47,9 +47,7 @@ EXECUTIONS = Projection(
         execution TEXT REFERENCES executions (id), attempt INTEGER, status TEXT, finished_at TEXT,
         {_OUTCOME},
         PRIMARY KEY (execution, attempt)) WITHOUT ROWID;
-    """,
-    # Events of several attempts may be folded in any order; only the last attempt counts.
-    folds=f"""
+    -- Events of several attempts may be folded in any order; only the last attempt counts.
     ON execution.started:
         REPLACE INTO executions BY NAME
         SELECT execution AS id, run, run || '/' || (data ->> 'suite') AS suite, number,
@@ -89,7 +87,7 @@ EXECUTIONS = Projection(
 PROVIDER_CALLS = Projection(
     "provider_calls",
     version=7,
-    create="""
+    sql="""
     CREATE TABLE provider_calls (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
         run TEXT REFERENCES runs (id), purpose TEXT, provider TEXT, model TEXT,
@@ -104,8 +102,6 @@ PROVIDER_CALLS = Projection(
         reported_ref TEXT REFERENCES contents (ref), reports_tools INTEGER, warnings TEXT,
         first_event INTEGER,
         PRIMARY KEY (execution, attempt, call));
-    """,
-    folds="""
     ON provider.requested agent.sent:
         INSERT INTO provider_calls BY NAME
         SELECT execution, attempt, data ->> 'call' AS call, run,
@@ -153,7 +149,7 @@ PROVIDER_CALLS = Projection(
 TOOL_CALLS = Projection(
     "tool_calls",
     version=2,
-    create="""
+    sql="""
     CREATE TABLE tool_calls (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, position INTEGER,
         run TEXT REFERENCES runs (id), call INTEGER, tool TEXT, call_id TEXT,
@@ -161,8 +157,6 @@ TOOL_CALLS = Projection(
         response_ref TEXT REFERENCES contents (ref), problems TEXT, called_at TEXT,
         first_event INTEGER,
         PRIMARY KEY (execution, attempt, position));
-    """,
-    folds="""
     ON tool.called:
         INSERT INTO tool_calls BY NAME
         SELECT execution, attempt, data ->> 'index' AS position, run, data ->> 'call' AS call,
@@ -199,7 +193,7 @@ TOOL_CALLS = Projection(
 AGENT_SPANS = Projection(
     "agent_spans",
     version=1,
-    create="""
+    sql="""
     CREATE TABLE agent_spans (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
         position INTEGER, run TEXT REFERENCES runs (id), span TEXT, parent TEXT, kind TEXT,
@@ -207,8 +201,6 @@ AGENT_SPANS = Projection(
         message_ref TEXT REFERENCES contents (ref), input_ref TEXT REFERENCES contents (ref),
         output_ref TEXT REFERENCES contents (ref), input_tokens INTEGER, output_tokens INTEGER,
         PRIMARY KEY (execution, attempt, call, position)) WITHOUT ROWID;
-    """,
-    folds="""
     ON agent.traced:
         INSERT INTO agent_spans BY NAME
         SELECT execution, attempt, data ->> 'call' AS call, s.key AS position, run,
@@ -230,7 +222,7 @@ AGENT_SPANS = Projection(
 ASSERTIONS = Projection(
     "assertions",
     version=5,
-    create="""
+    sql="""
     CREATE TABLE assertions (
         execution TEXT REFERENCES executions (id), attempt INTEGER, position INTEGER,
         run TEXT REFERENCES runs (id), kind TEXT, label TEXT, outcome TEXT, score REAL,
@@ -239,8 +231,6 @@ ASSERTIONS = Projection(
         evidence TEXT, reasoning_ref TEXT REFERENCES contents (ref), trace_ref TEXT,
         duration_ms REAL, line INTEGER, turn INTEGER, advisory INTEGER, demands TEXT,
         PRIMARY KEY (execution, attempt, position)) WITHOUT ROWID;
-    """,
-    folds="""
     ON assertion.evaluated:
         INSERT INTO assertions BY NAME
         SELECT execution, attempt, data ->> 'index' AS position, run,

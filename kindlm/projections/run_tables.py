@@ -28,7 +28,7 @@ RUNS = Projection(
     "runs",
     version=7,
     columns=COLUMNS,
-    create="""
+    sql="""
     CREATE TABLE runs (
         id TEXT, project TEXT, label TEXT, mode TEXT, planned INTEGER, started_at TEXT,
         finished_at TEXT, ended TEXT, reason TEXT, passed INTEGER, exit_code INTEGER,
@@ -39,8 +39,6 @@ RUNS = Projection(
     CREATE TABLE run_labels (
         run TEXT REFERENCES runs (id), label TEXT, labelled_by TEXT, at TEXT, event TEXT,
         PRIMARY KEY (run));
-    """,
-    folds="""
     ON run.started:
         INSERT INTO runs BY NAME
         SELECT run AS id, data ->> 'project' AS project, data ->> 'label' AS label,
@@ -87,7 +85,7 @@ SUITES = Projection(
     "suites",
     version=9,
     # The first index has both columns, since most runs have a suite of the same name.
-    create="""
+    sql=f"""
     CREATE TABLE suites (
         id TEXT, run TEXT REFERENCES runs (id), ordinal INTEGER, name TEXT, project TEXT,
         front_end TEXT, path TEXT, config_hash TEXT, config_ref TEXT REFERENCES contents (ref),
@@ -101,8 +99,6 @@ SUITES = Projection(
         selected INTEGER, skip INTEGER, repeat INTEGER, pass_rate REAL, tags TEXT, line INTEGER,
         file TEXT, score_mean_min REAL, score_std_dev_max REAL, confidence REAL,
         PRIMARY KEY (suite, test, target)) WITHOUT ROWID;
-    """,
-    folds=f"""
     ON suite.started suite.skipped:
         REPLACE INTO suites BY NAME
         SELECT suite AS id, run, data ->> 'ordinal' AS ordinal, data ->> 'suite' AS name,
@@ -150,13 +146,11 @@ SUITES = Projection(
 GATES = Projection(
     "gates",
     version=2,
-    create="""
+    sql="""
     CREATE TABLE gates (
         run TEXT REFERENCES runs (id), suite TEXT REFERENCES suites (id), name TEXT,
         threshold REAL, actual REAL, passed INTEGER, written INTEGER, message TEXT,
         PRIMARY KEY (run, suite, name));
-    """,
-    folds="""
     ON run.finished:
         INSERT INTO gates BY NAME
         SELECT run, g.value ->> 'suite' AS suite, g.value ->> 'name' AS name,
@@ -172,13 +166,11 @@ GATES = Projection(
 BASELINES = Projection(
     "baselines",
     version=3,
-    create="""
+    sql="""
     CREATE TABLE baselines (
         project TEXT, suite TEXT, label TEXT, run TEXT REFERENCES runs (id), runs TEXT, "by" TEXT,
         at TEXT, event TEXT,
         PRIMARY KEY (project, suite, label));
-    """,
-    folds="""
     ON baseline.set baseline.removed:
         INSERT INTO baselines BY NAME
         SELECT data ->> 'project' AS project, data ->> 'suite' AS suite,
@@ -187,32 +179,27 @@ BASELINES = Projection(
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (project, suite, label) DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (baselines.at, baselines.event)
+    -- The baseline of each suite that was set last.
+    VIEW active_baselines:
+    SELECT project, suite, label, run, runs, "by", at
+      FROM baselines b
+     WHERE run IS NOT NULL
+       AND NOT EXISTS (
+             SELECT 1 FROM baselines later
+              WHERE later.project = b.project AND later.suite = b.suite AND later.run IS NOT NULL
+                AND (later.at, later.event) > (b.at, b.event))
     """,
-    views={
-        # The baseline of each suite that was set last.
-        "active_baselines": """
-SELECT project, suite, label, run, runs, "by", at
-  FROM baselines b
- WHERE run IS NOT NULL
-   AND NOT EXISTS (
-         SELECT 1 FROM baselines later
-          WHERE later.project = b.project AND later.suite = b.suite AND later.run IS NOT NULL
-            AND (later.at, later.event) > (b.at, b.event))
-"""
-    },
 )
 
 # The last review of an execution by each person.
 REVIEWS = Projection(
     "reviews",
     version=3,
-    create="""
+    sql="""
     CREATE TABLE reviews (
         execution TEXT REFERENCES executions (id), "by" TEXT, run TEXT REFERENCES runs (id),
         passed INTEGER, note_ref TEXT REFERENCES contents (ref), at TEXT, event TEXT,
         PRIMARY KEY (execution, "by"));
-    """,
-    folds="""
     ON review.recorded:
         INSERT INTO reviews BY NAME
         SELECT (data ->> 'run') || '-' || (data ->> 'execution') AS execution,
@@ -221,16 +208,13 @@ REVIEWS = Projection(
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (execution, "by") DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (reviews.at, reviews.event)
+    VIEW review_log:
+    SELECT v.execution, v.run, s.name AS suite, e.test, e.target, e.repeat, e.status,
+           v.passed, n.body AS note, v."by", v.at
+      FROM reviews v
+      -- a journal may be here before the run that it speaks of
+      LEFT JOIN executions e ON e.id = v.execution
+      LEFT JOIN suites s ON s.id = e.suite
+      LEFT JOIN shown_texts n ON n.ref = v.note_ref
     """,
-    views={
-        "review_log": """
-SELECT v.execution, v.run, s.name AS suite, e.test, e.target, e.repeat, e.status,
-       v.passed, n.body AS note, v."by", v.at
-  FROM reviews v
-  -- a journal may be here before the run that it speaks of
-  LEFT JOIN executions e ON e.id = v.execution
-  LEFT JOIN suites s ON s.id = e.suite
-  LEFT JOIN shown_texts n ON n.ref = v.note_ref
-"""
-    },
 )

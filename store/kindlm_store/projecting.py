@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import NamedTuple
 
 from kindlm_store.database import begin_immediate, code_of, immediate, roll_back
@@ -49,49 +50,64 @@ class Fold(NamedTuple):
     sql: str
 
 
+# Comments directly above a section are not part of the one before it.
+_SECTION = re.compile(r"^(?: *--.*\n)* *(ON|VIEW) ([\w. ]+):\n", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True)
 class Projection:
     """A read model: tables folded from events, and views over them.
 
-    A fold is a line `ON type type:` with types of events, and then a statement. It reads
-    `new_events`, with the columns type, seq, version (the position in the stream), at, id, stream,
-    subject, data (JSON), and those of `columns`.
+    Its SQL begins with CREATE TABLE and CREATE INDEX statements, separated by semicolons. Sections
+    follow. `VIEW name:` begins the SELECT of a view. `ON type type:` begins a fold: a statement
+    that folds events of these types into tables, after the folds before it.
 
-    `INSERT INTO t BY NAME SELECT … AS c` fills the columns that the SELECT names, and
-    `DO UPDATE BY NAME` after it updates them. `real(data ->> 'path')` reads a decimal number.
+    A fold reads `new_events`, with the columns type, seq, version (the position in the stream), at,
+    id, stream, subject, data (JSON), and those of `columns`. `INSERT INTO t BY NAME SELECT … AS c`
+    fills the columns that the SELECT names, and `DO UPDATE BY NAME` after it updates them.
+    `real(data ->> 'path')` reads a decimal number.
 
     Attributes:
         name: Its name; unique in a file.
-        version: Increase it with any change of tables, views or folds. The projection is then
-            folded again from the first event when the log is opened.
-        create: CREATE TABLE and CREATE INDEX statements, separated by semicolons. The names are
-            unique among the projections of a file.
-        folds: The folds of events into the tables, in order.
-        views: Name → SELECT statement.
+        version: Increase it with any change of the SQL. The projection is then folded again from
+            the first event when the log is opened.
+        sql: The SQL. Names of tables, indexes and views are unique among the projections of a file.
         columns: More columns of `new_events`, also for the other projections of a log: name → SQL
             over its other columns.
+        parts: The kind of each table, index and view, and the statement that creates it, by name.
+        folds: The folds, in order.
     """
 
     name: str
     version: int
-    create: str = ""
-    folds: str = ""
-    views: Mapping[str, str] = field(default_factory=dict)
+    sql: str
     columns: Mapping[str, str] = field(default_factory=dict)
+    parts: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)
+    folds: list[Fold] = field(default_factory=list, init=False)
 
-    @property
-    def parts(self) -> dict[str, tuple[str, str]]:
-        """The kind of each table, index and view, and the statement that creates it, by name."""
-        statements = [" ".join(statement.split()) for statement in self.create.split(";")]
-        made = {s.split()[2]: (s.split()[1].lower(), s) for s in statements if s}
-        for name, select in self.views.items():
-            made[name] = "view", f"CREATE VIEW {quoted(name)} AS {select}"
-        return made
+    def __post_init__(self) -> None:
+        create, *sections = _SECTION.split(self.sql)
+        for statement in filter(None, (" ".join(each.split()) for each in create.split(";"))):
+            command, kind, name, *_ = statement.split()
+            if command != "CREATE":
+                raise ValueError(f"no line says which events this folds: {statement}")
+            self.parts[name] = kind.lower(), statement
+        for kind, names, sql in zip(sections[::3], sections[1::3], sections[2::3], strict=True):
+            if kind == "VIEW":
+                select = dedent(sql).strip()
+                self.parts[names] = "view", f"CREATE VIEW {quoted(names)} AS \n{select}\n"
+            else:
+                self.folds.append(Fold(frozenset(names.split()), sql))
 
     @property
     def tables(self) -> dict[str, str]:
         """The CREATE TABLE statements, by the names of the tables."""
         return {name: sql for name, (kind, sql) in self.parts.items() if kind == "table"}
+
+    @property
+    def views(self) -> dict[str, str]:
+        """The CREATE VIEW statements, by the names of the views."""
+        return {name: sql for name, (kind, sql) in self.parts.items() if kind == "view"}
 
 
 def quoted(name: str) -> str:
@@ -187,7 +203,6 @@ WITH new_events AS (
     FROM batch WHERE type IN ({types}))
 """
 
-_ON = re.compile(r"^ *ON ([\w. ]+):\n", re.MULTILINE)
 _INTO = re.compile(
     r"\s*((?:INSERT|REPLACE) INTO \w+) BY NAME\s+(SELECT.*?)(ON CONFLICT.*)?$", re.DOTALL
 )
@@ -197,14 +212,6 @@ _DECIMAL = re.compile(r"-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
 
 _BUILT: dict[tuple[Fold, tuple[str, ...]], str] = {}
 """The final SQL of folds, by fold and more columns, for all logs of the process."""
-
-
-def _folds_of(projection: Projection) -> list[Fold]:
-    forgotten, *parts = _ON.split(projection.folds)
-    if forgotten.strip():
-        raise ValueError(f"no line says which events this folds: {forgotten.strip()}")
-    folds = zip(parts[::2], parts[1::2], strict=True)
-    return [Fold(frozenset(types.split()), sql) for types, sql in folds]
 
 
 def _decimal_number(text: str | None) -> float | None:
@@ -221,7 +228,6 @@ class Projector:
     def __init__(self, connection: sqlite3.Connection, projections: Sequence[Projection]) -> None:
         self._connection = connection
         self.projections = tuple(projections)
-        self._folds = {each.name: _folds_of(each) for each in projections}
         self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
         columns = "".join(f", {sql}" for sql in self._columns.values())
         self._fill = _FILL.format(columns=columns)
@@ -317,7 +323,7 @@ class Projector:
             db.execute(self._fill, (after, until))
             types = {name for (name,) in db.execute("SELECT DISTINCT type FROM batch")}
             for projection in projections:
-                for fold in self._folds[projection.name]:
+                for fold in projection.folds:
                     if not fold.types.isdisjoint(types):
                         key = fold, tuple(self._columns)
                         if key not in _BUILT:

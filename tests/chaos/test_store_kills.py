@@ -17,7 +17,7 @@ PROJECTION = """
 from kindlm_store import *
 COUNTS = Projection(
     "counts", 1,
-    "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))",
+    "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))\\n"
     "ON t:\\nINSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
     " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n",
 )
@@ -73,7 +73,7 @@ with EventLog.open(sys.argv[1], projections=[COUNTS]) as log:
 COUNTS = Projection(
     "counts",
     1,
-    "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))",
+    "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))\n"
     "ON t:\nINSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
     " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n",
 )

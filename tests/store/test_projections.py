@@ -29,7 +29,7 @@ from kindlm_store.verification import verify_file
 ACCOUNTS = Projection(
     "accounts",
     version=1,
-    create="""
+    sql="""
     CREATE TABLE accounts (id TEXT, stream TEXT, total REAL, last INTEGER, PRIMARY KEY (id));
     CREATE INDEX accounts_stream ON accounts (stream);
     CREATE INDEX accounts_stream_total ON accounts (stream, total);
@@ -38,8 +38,6 @@ ACCOUNTS = Projection(
         PRIMARY KEY (position));
     CREATE TABLE latest (account TEXT, at TEXT, id TEXT, amount REAL, PRIMARY KEY (account))
         WITHOUT ROWID;
-    """,
-    folds="""
     ON opened paid:
         INSERT INTO accounts BY NAME
         SELECT subject AS id, stream, total(data ->> 'amount') AS total, max(seq) AS last
@@ -56,8 +54,9 @@ ACCOUNTS = Projection(
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (account) DO UPDATE BY NAME
          WHERE (excluded.at, excluded.id) >= (latest.at, latest.id)
+    VIEW rich:
+        SELECT id, total FROM accounts WHERE total > 10
     """,
-    views={"rich": "SELECT id, total FROM accounts WHERE total > 10"},
 )
 
 
@@ -178,8 +177,8 @@ def test_a_projection_that_is_new_folds_the_whole_history(path: Path) -> None:
 COUNTS = Projection(
     "counts",
     1,
-    "CREATE TABLE counts (id INTEGER, n INTEGER, PRIMARY KEY (id))",
     """
+    CREATE TABLE counts (id INTEGER, n INTEGER, PRIMARY KEY (id))
     ON paid:
         INSERT INTO counts SELECT 1, count(*) FROM new_events WHERE true
         ON CONFLICT (id) DO UPDATE SET n = n + excluded.n
@@ -200,7 +199,7 @@ COUNTS = Projection(
 )
 def test_a_faulty_projection_loses_its_fold_and_nothing_else(path: Path, fault: str) -> None:
     types = "paid" if "13" in fault else "closed"
-    faulty = replace(ACCOUNTS, folds=f"{ACCOUNTS.folds}\nON {types}:\n{fault}")
+    faulty = replace(ACCOUNTS, sql=f"{ACCOUNTS.sql}\nON {types}:\n{fault}")
     counts = COUNTS
     with EventLog.open(path, projections=[faulty, counts]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a"), paid("a", 1)])
@@ -226,9 +225,11 @@ SECOND = Projection(
     """
     CREATE TABLE accounts (id TEXT, owner TEXT, PRIMARY KEY (id));
     CREATE INDEX accounts_owner ON accounts (owner);
+    ON opened:
+        INSERT INTO accounts SELECT subject, stream FROM new_events
+    VIEW owners:
+        SELECT owner FROM accounts
     """,
-    "ON opened:\nINSERT INTO accounts SELECT subject, stream FROM new_events",
-    {"owners": "SELECT owner FROM accounts"},
 )
 
 
@@ -343,7 +344,7 @@ def test_a_position_far_behind_the_others_takes_no_time(
 
 
 def test_views_over_several_projections_survive_a_rebuild_of_one(path: Path) -> None:
-    views = Projection("views", 1, views={"both": "SELECT a.id FROM accounts a JOIN entries e"})
+    views = Projection("views", 1, "VIEW both:\nSELECT a.id FROM accounts a JOIN entries e")
     with EventLog.open(path, projections=[views, ACCOUNTS]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a"), paid("a", 1)])
         log.rebuild()
@@ -361,7 +362,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 def test_what_fails_in_a_rebuild_stays_where_it_failed(path: Path) -> None:
-    faulty = replace(ACCOUNTS, version=2, folds=ACCOUNTS.folds + FAULT)
+    faulty = replace(ACCOUNTS, version=2, sql=ACCOUNTS.sql + FAULT)
     with EventLog.open(path, projections=[COUNTS]) as log:
         log.append("s", [paid("a", 1) for _ in range(120)])
     with EventLog.open(path, projections=[COUNTS, faulty]) as log:
@@ -371,7 +372,7 @@ def test_what_fails_in_a_rebuild_stays_where_it_failed(path: Path) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 def test_what_fails_in_a_rebuild_keeps_its_tables(path: Path) -> None:
-    faulty = replace(ACCOUNTS, folds=ACCOUNTS.folds + FAULT)
+    faulty = replace(ACCOUNTS, sql=ACCOUNTS.sql + FAULT)
     with EventLog.open(path, projections=[COUNTS, ACCOUNTS]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a")])
         log.append("s", [paid("a", 1) for _ in range(80)])
@@ -398,8 +399,8 @@ def test_numbers_are_read_as_python_reads_them(
     """Also where SQLite misreads some: then Python reads them. Other values stay as SQLite's."""
     monkeypatch.setattr("kindlm_store.projecting.MISREADS_NUMBERS", misreads)
     monkeypatch.setattr("kindlm_store.projecting._BUILT", {})
-    create = "CREATE TABLE n (id INTEGER PRIMARY KEY, x REAL, y REAL, z, plain)"
-    folds = """
+    sql = """
+    CREATE TABLE n (id INTEGER PRIMARY KEY, x REAL, y REAL, z, plain)
     ON t:
         INSERT INTO n SELECT seq, real(data ->> 'x'), real(data ->> '$.of.y'), real(data ->> 'x'),
                data ->> 'x' FROM new_events
@@ -417,7 +418,7 @@ def test_numbers_are_read_as_python_reads_them(
         None,
     ]
     others = [True, "1.5", "-2e3", "", "null", [1.5], {"a": 0.1}, 2**63 - 1, 2**63, -(10**20)]
-    with EventLog.open(path, projections=[Projection("n", 1, create, folds)]) as log:
+    with EventLog.open(path, projections=[Projection("n", 1, sql)]) as log:
         log.append("s", [NewEvent("t", {"x": x, "of": {"y": x}}) for x in numbers + others])
         assert log.projection_errors() == {}
     rows = tables(path, "n")["n"]
@@ -427,10 +428,9 @@ def test_numbers_are_read_as_python_reads_them(
     ]
 
 
-def test_a_statement_without_the_types_of_its_events_is_an_error(path: Path) -> None:
-    forgotten = replace(ACCOUNTS, folds="INSERT INTO entries SELECT seq, 1, 1 FROM new_events")
+def test_a_statement_without_the_types_of_its_events_is_an_error() -> None:
     with pytest.raises(ValueError, match="INSERT INTO entries"):
-        EventLog.open(path, projections=[forgotten])
+        replace(ACCOUNTS, sql="INSERT INTO entries SELECT seq, 1, 1 FROM new_events")
 
 
 def test_a_table_cannot_be_folded_outside_the_log(path: Path) -> None:

@@ -19,15 +19,15 @@ from kindlm_store import (
     schema_problems,
 )
 
-CREATE = """
+SQL = """
 CREATE TABLE said (stream TEXT, outcome TEXT, PRIMARY KEY (stream));
 CREATE INDEX said_outcome_stream ON said (outcome, stream);
-"""
-FOLDS = """
 ON said:
     REPLACE INTO said SELECT stream, data ->> 'outcome' FROM new_events ORDER BY seq
+VIEW failed:
+    SELECT * FROM said
 """
-SAID = Projection("said", 1, CREATE, FOLDS, {"failed": "SELECT * FROM said"})
+SAID = Projection("said", 1, SQL)
 
 GREEN = "CREATE TRIGGER green AFTER INSERT ON said BEGIN UPDATE said SET outcome = 'passed'; END"
 
@@ -154,8 +154,12 @@ def test_projections_of_another_version_are_known_by_name(recorded: Path) -> Non
     wider = """
     CREATE TABLE said (stream TEXT, outcome TEXT, more TEXT, PRIMARY KEY (stream));
     CREATE INDEX said_more ON said (more);
+    VIEW failed:
+        SELECT 1
+    VIEW other:
+        SELECT 2
     """
-    newer = Projection("said", 2, wider, "", {"failed": "SELECT 1", "other": "SELECT 2"})
+    newer = Projection("said", 2, wider)
     assert problems(recorded, newer) == []
     EventLog.open(recorded, projections=[newer]).close()
     assert problems(recorded, newer) == problems(recorded) == []

@@ -37,8 +37,8 @@ from kindlm_store.verification import verify_file
 SAID = Projection(
     "said",
     1,
-    "CREATE TABLE said (stream TEXT, ref TEXT, at TEXT, event TEXT, PRIMARY KEY (stream))",
     """
+    CREATE TABLE said (stream TEXT, ref TEXT, at TEXT, event TEXT, PRIMARY KEY (stream))
     ON said:
         INSERT INTO said BY NAME
         SELECT stream, data ->> '$.text.$ref' AS ref, at, id AS event
