@@ -21,7 +21,7 @@ from itertools import chain
 
 from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.new_event import Append, HeadOf, Text
-from kindlm_store.reading import Head, last_position
+from kindlm_store.reading import Head, RecordedEvent, last_position
 from kindlm_store.store_errors import ConflictError, SealedError
 
 _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -139,16 +139,14 @@ class Appender:
                 position += 1
                 stream.version += 1
                 stream.sealed = event is last
-                stream.head = event_hash(
-                    stream.head, data.encode(), id=event.raw_id, stream=stream.name,
-                    version=stream.version, type=event.type, schema=event.schema, at=event.at,
-                    subject=event.subject, seal=stream.sealed,
+                recorded = RecordedEvent(
+                    position, event.raw_id, stream.name, stream.version, event.type, event.schema,
+                    event.at, event.subject, data, b"",
                 )  # fmt: skip
-                rows.append((
-                    position, event.raw_id, number, stream.version,
-                    types.get(event.type) or self.type_id(event.type), event.schema, event.at,
-                    event.subject, data, stream.head,
-                ))  # fmt: skip
+                stream.head = event_hash(stream.head, recorded, seal=stream.sealed)
+                type_id = types.get(event.type) or self.type_id(event.type)
+                row = (position, event.raw_id, number, stream.version, type_id)
+                rows.append((*row, *recorded[5:9], stream.head))
         if rows:
             insert_rows(self._connection, INSERT_EVENTS, rows)
         for stream in touched.values():

@@ -16,6 +16,10 @@ import json
 from collections.abc import Callable
 from hashlib import sha256
 from json.encoder import encode_basestring as quoted
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kindlm_store.reading import RecordedEvent
 
 SHA256_TAG = b"\x01"
 """First byte of a stored hash, which names the algorithm."""
@@ -44,33 +48,22 @@ def canonical_json(value: object) -> str:
     return canonical_encoder().encode(value)
 
 
-def event_hash(
-    previous: bytes,
-    data: bytes,
-    *,
-    id: bytes,  # noqa: A002 - the names of the members
-    stream: str,
-    version: int,
-    type: str,  # noqa: A002
-    schema: int,
-    at: str,
-    subject: str | None,
-    seal: bool,
-) -> bytes:
-    """Return the tagged hash of an event, as stored.
+def event_hash(previous: bytes, event: RecordedEvent, *, seal: bool) -> bytes:
+    """Return the tagged hash that an event must have, as stored; its own hash is not read.
 
-    `previous` is the tagged hash of the event before it in its stream, or `GENESIS`; `data` is the
-    stored text; `seal` is whether it seals its stream. For speed, the envelope is formatted here; a
-    test compares it with `canonical_json`.
+    `previous` is the tagged hash of the event before it in its stream, or `GENESIS`; `seal` is
+    whether it seals its stream. For speed, the envelope is formatted here; a test compares it with
+    `canonical_json`. Raises `UnicodeEncodeError` if a field other than the payload is not UTF-8.
     """
-    h = id.hex()
+    h = event.raw_id.hex()
     sealing = '"seal":true,' if seal else ""
-    about = "null" if subject is None else quoted(subject)
+    about = "null" if event.subject is None else quoted(event.subject)
     envelope = (
-        f'{{"at":{quoted(at)},"id":"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}",'
-        f'"schema":{schema},{sealing}"stream":{quoted(stream)},"subject":{about},'
-        f'"type":{quoted(type)},"version":{version}}}\n'
+        f'{{"at":{quoted(event.at)},"id":"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}",'
+        f'"schema":{event.schema},{sealing}"stream":{quoted(event.stream)},"subject":{about},'
+        f'"type":{quoted(event.type)},"version":{event.version}}}\n'
     )
+    data = event.json.encode(errors="surrogateescape")
     return SHA256_TAG + sha256(b"".join((previous, envelope.encode(), data))).digest()
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, Appender, insert_rows, ref_of
-from kindlm_store.canonical import GENESIS, stored_hash
+from kindlm_store.canonical import GENESIS, event_hash, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
 from kindlm_store.erasing import (
     Erasures,
@@ -286,7 +286,7 @@ class Merge:
                 self._at = at
                 if not (event.is_in_form and event.version == at and is_timestamp(event.at)):
                     raise ValueError(f"event {at:,} is not in the stored form")
-                head = event.hash_after(head, seal=bool(sealed) and at == version)
+                head = event_hash(head, event, seal=bool(sealed) and at == version)
                 if head != event.raw_hash:
                     raise ValueError(f"event {at:,} does not match its hash")
                 if at > known:

@@ -8,7 +8,7 @@ from json import dumps, loads
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kindlm_store.canonical import event_hash, hash_text
+from kindlm_store.canonical import hash_text
 
 
 class Head(NamedTuple):
@@ -57,17 +57,6 @@ class RecordedEvent(NamedTuple):
     def hash(self) -> str:
         """The hash as `sha256:<hex>`."""
         return hash_text(self.raw_hash)
-
-    def hash_after(self, head: bytes, *, seal: bool) -> bytes:
-        """Return the hash that the event must have; `head` is that of the one before it.
-
-        Raises `UnicodeEncodeError` if a field other than the payload is not UTF-8.
-        """
-        return event_hash(
-            head, self.json.encode(errors="surrogateescape"), id=self.raw_id, stream=self.stream,
-            version=self.version, type=self.type, schema=self.schema, at=self.at,
-            subject=self.subject, seal=seal,
-        )  # fmt: skip
 
 
 _ID_BYTES = 16

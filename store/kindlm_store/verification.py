@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kindlm_store.append import WITHHELD, ref_of
-from kindlm_store.canonical import GENESIS, hash_text
+from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.database import open_reader, translated
 from kindlm_store.erasing import Erasures, erased_by_log, refs_in
 from kindlm_store.projecting import Projection, Projector, quoted
@@ -225,7 +225,7 @@ class _Check:
             return f"the version is {version}"
         seal = stream.sealed == 1 and version == stream.stored_version
         try:
-            expected = event.hash_after(stream.head, seal=seal)
+            expected = event_hash(stream.head, event, seal=seal)
         except UnicodeEncodeError:
             return "not UTF-8"
         for ref in refs_in([event.json]):
