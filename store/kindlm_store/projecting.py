@@ -4,8 +4,8 @@ A projection consists of tables, views, and statements that fold the events of s
 statement reads `new_events`, one batch of events: those of one commit, or up to 5,000 of a rebuild.
 Its result must not depend on where batches end.
 
-Batches are folded in a savepoint. If a projection fails, the events are recorded all the same, and
-its tables stay behind until a rebuild. Tables of a newer version are never changed.
+Each projection is folded in a savepoint. If it fails, the events are recorded all the same, and its
+tables stay behind until a rebuild. Tables of a newer version are never changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
 
-from kindlm_store.database import begin_immediate, code_of, immediate, roll_back
+from kindlm_store.database import code_of, immediate, roll_back
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
 from kindlm_store.store_errors import ProjectionError
@@ -160,15 +160,6 @@ def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Project
     return [name for name in current if states[name].checkpoint != last]
 
 
-def _is_outdated(projection: Projection, state: State, last: int) -> bool:
-    """Return whether the tables must be folded again, given the position of the last event.
-
-    Someone may have raised the checkpoint, so that the next events would be left out.
-    """
-    is_ahead = problem_of(projection, state) is None and state.checkpoint > last
-    return is_ahead or state.version < projection.version
-
-
 def names_in(stored: str) -> set[str]:
     """Return the names of tables or views in a stored list; none if someone changed the list."""
     try:
@@ -237,26 +228,18 @@ class Projector:
 
     def fold(self) -> None:
         """Fold all new events in the open transaction; raise `sqlite3.Error` if that fails."""
-        if not self.projections:
-            return
-        last = last_position(self._connection)
-        states = read_states(self._connection)
+        last, states = last_position(self._connection), read_states(self._connection)
         behind: defaultdict[int, list[Projection]] = defaultdict(list)
         for projection in self.projections:
-            version, checkpoint, error = states[projection.name]
-            if version == projection.version and error is None and checkpoint < last:
-                behind[checkpoint].append(projection)
+            state = states[projection.name]
+            if state.checkpoint < last and problem_of(projection, state) is None:
+                behind[state.checkpoint].append(projection)
         for checkpoint, projections in behind.items():
             failed = self.advance(projections, checkpoint, last)
-            for name, error in failed.items():
-                self._connection.execute(
-                    "UPDATE projections SET error = ? WHERE name = ?", (error, name)
-                )
-            names = [each.name for each in projections if each.name not in failed]
-            marks = ",".join("?" * len(names))
-            self._connection.execute(
-                f"UPDATE projections SET checkpoint = ? WHERE name IN ({marks})",  # noqa: S608
-                (last, *names),
+            names = [projection.name for projection in projections]
+            self._connection.executemany(
+                "UPDATE projections SET checkpoint = ?, error = ? WHERE name = ?",
+                [(checkpoint if n in failed else last, failed.get(n), n) for n in names],
             )
 
     def update(self, path: Path) -> None:
@@ -269,9 +252,18 @@ class Projector:
                 self.fold()
 
     def _outdated(self) -> list[Projection]:
+        """Return the projections whose tables must be folded again, from the first event.
+
+        Someone may have raised a checkpoint, so that the next events would be left out.
+        """
         # In this order, since other processes append and fold meanwhile.
         states, last = read_states(self._connection), last_position(self._connection)
-        return [p for p in self.projections if _is_outdated(p, states[p.name], last)]
+        return [
+            projection
+            for projection in self.projections
+            if (state := states[projection.name]).version < projection.version
+            or (state.checkpoint > last and problem_of(projection, state) is None)
+        ]
 
     def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
@@ -289,58 +281,57 @@ class Projector:
                     raise ProjectionError(projection.name, problem_of(projection, state) or "")
             self._refold(self.projections, progress)
 
-    def advance(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
+    def advance(
+        self,
+        projections: Sequence[Projection],
+        after: int,
+        until: int,
+        progress: Progress = lambda _done, _last: None,
+    ) -> dict[str, str]:
         """Fold the events after one position, up to and including another, in batches.
 
         Return the errors of the projections that failed, by name.
         """
+        db = self._connection
         failed: dict[str, str] = {}
         while after < until:
-            end = self._end_of_piece(after, until)
-            failed |= self._fold([p for p in projections if p.name not in failed], after, end)
-            after = end
-        return failed
-
-    def _end_of_piece(self, after: int, until: int) -> int:
-        """Return the position of the last event in the next batch, at most `until`."""
-        if until - after <= _PIECE:
-            return until
-        # Positions may have large gaps, since another program can insert an event at any of them.
-        (end,) = self._connection.execute(
-            "SELECT max(seq) FROM (SELECT seq FROM events WHERE seq > ? ORDER BY seq LIMIT ?)",
-            (after, _PIECE),
-        ).fetchone()
-        return min(int(end), until)
-
-    def _fold(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
-        """Fold one batch: all projections together, and each alone if that fails; return errors."""
-        if not projections:
-            return {}
-        db = self._connection
-        db.execute("SAVEPOINT fold")
-        try:
+            start, after = after, until
+            if until - start > _PIECE:
+                # Positions may have gaps, since another program can insert an event at any of them.
+                (after,) = db.execute(
+                    "SELECT max(seq) FROM"
+                    " (SELECT seq FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?)",
+                    (start, until, _PIECE),
+                ).fetchone()
             db.execute("DELETE FROM batch")
-            db.execute(self._fill, (after, until))
+            db.execute(self._fill, (start, after))
             types = {name for (name,) in db.execute("SELECT DISTINCT type FROM batch")}
             for projection in projections:
-                for fold in projection.folds:
-                    if not fold.types.isdisjoint(types):
-                        key = fold, tuple(self._columns)
-                        if key not in _BUILT:
-                            _BUILT[key] = self._build(fold)
-                        db.execute(_BUILT[key])
+                if projection.name not in failed:
+                    failed |= self._fold(projection, types)
+            progress(after, until)
+        return failed
+
+    def _fold(self, projection: Projection, types: set[str]) -> dict[str, str]:
+        """Fold the batch, which has events of some types; return the error by name, if it fails."""
+        db = self._connection
+        failed: dict[str, str] = {}
+        db.execute("SAVEPOINT fold")
+        try:
+            for fold in projection.folds:
+                if not fold.types.isdisjoint(types):
+                    key = fold, tuple(self._columns)
+                    if key not in _BUILT:
+                        _BUILT[key] = self._build(fold)
+                    db.execute(_BUILT[key])
         # Such as invalid JSON, or a key that exists already.
         except sqlite3.Error as error:
             if code_of(error) in _DISK_TROUBLE or not db.in_transaction:
                 raise
             db.execute("ROLLBACK TO fold")
-            db.execute("RELEASE fold")
-            if len(projections) > 1:
-                alone = [self._fold([each], after, until) for each in projections]
-                return {name: problem for found in alone for name, problem in found.items()}
-            return {projections[0].name: f"{type(error).__name__}: {error}"}
+            failed[projection.name] = f"{type(error).__name__}: {error}"
         db.execute("RELEASE fold")
-        return {}
+        return failed
 
     def _build(self, fold: Fold) -> str:
         types = ", ".join(f"'{name}'" for name in sorted(fold.types))
@@ -374,18 +365,17 @@ class Projector:
                 for sql in projection.tables.values():
                     db.execute(sql.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
             failed: dict[str, str] = {}
-            after, end = 0, last_position(db)
-            while (until := self._end_of_piece(after, end)) < end:
-                failed |= self._fold([p for p in projections if p.name not in failed], after, until)
-                progress(until, end)
-                after, end = until, last_position(db)
-            begin_immediate(db)  # from here on, no other process appends
-            end = last_position(db)
-            failed |= self.advance([p for p in projections if p.name not in failed], after, end)
-            for projection in projections:
-                self._replace(projection, end, failed.get(projection.name))
-            db.execute("COMMIT")
-            progress(end, end)
+            end, last = 0, last_position(db)
+            while last - end > _PIECE:
+                left = [each for each in projections if each.name not in failed]
+                failed |= self.advance(left, end, last, progress)
+                end, last = last, last_position(db)
+            with immediate(db):  # no other process appends
+                last = last_position(db)
+                left = [each for each in projections if each.name not in failed]
+                failed |= self.advance(left, end, last, progress)
+                for projection in projections:
+                    self._replace(projection, last, failed.get(projection.name))
         finally:
             roll_back(db)
             db.execute("PRAGMA temp_store = MEMORY")
