@@ -133,7 +133,8 @@ class ToolCall(ExpectedCall, CheckSection):
         return copy
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        if self._bounds == ANY_NUMBER and not self._is_timed and not self.should_not_call:
+        any_number = self.count is not None and self.count.bounds == ANY_NUMBER
+        if any_number and not self._is_timed and not self.should_not_call:
             yield ("count",), "any number of calls will do"
 
     def unused(self) -> Iterator[tuple[Place, str, str]]:
@@ -164,14 +165,16 @@ class ToolCall(ExpectedCall, CheckSection):
         uses = transcript.tool_uses
         if self.should_not_call:
             return self._not_called(uses)
-        faults = {
-            index: list(self._faults(index, uses))
-            for index, use in enumerate(uses)
-            if use.call.name == self.tool
-        }
-        meant = [at for at, found in faults.items() if dict(found).keys() <= {_WRONG_TIME}]
-        fitting = next((at for at in meant if not faults[at]), None)
-        bounds = self._bounds
+        faults, meant = dict[int, Sequence[tuple[str, str]]](), list[int]()
+        fitting: int | None = None
+        for index, use in enumerate(uses):
+            if use.call.name == self.tool:
+                faults[index] = found = list(self._faults(index, uses))
+                if dict(found).keys() <= {_WRONG_TIME}:
+                    meant.append(index)
+                if not found and fitting is None:
+                    fitting = index
+        bounds = Bounds(1, None) if self.count is None else self.count.bounds
         if fitting is None and (meant or bounds.low):
             return self._lacking(faults, meant, uses)
         if not bounds.holds(len(meant)):
@@ -217,10 +220,6 @@ class ToolCall(ExpectedCall, CheckSection):
         if alike:
             message += f" {named(alike[0])} is not {tool}: the names must be identical."
         return failed("TOOL_CALL_MISSING", message, expected=expected, actual=bounded(made))
-
-    @property
-    def _bounds(self) -> Bounds:
-        return Bounds(1, None) if self.count is None else self.count.bounds
 
     @property
     def _is_timed(self) -> bool:
