@@ -168,11 +168,7 @@ class Trajectory(CheckSection):
         )
 
     def _differences(
-        self,
-        uses: Sequence[ToolUse],
-        faults: _Faults,
-        bounds: Sequence[Bounds],
-        owners: Assignment,
+        self, uses: Sequence[ToolUse], faults: _Faults, bounds: Sequence[Bounds], owners: Assignment
     ) -> Iterator[_Difference]:
         """Yield the differences; a missing and an extra call of one tool are one difference."""
 

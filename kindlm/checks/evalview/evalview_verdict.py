@@ -20,9 +20,7 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn
 from kindlm.wording import shown
 
-CODES = {
-    "ORIGINAL_VERDICT_FAILED": "EvalView's rules fail the test. See `--compat evalview`.",
-}
+CODES = {"ORIGINAL_VERDICT_FAILED": "EvalView's rules fail the test. See `--compat evalview`."}
 
 _SURE = 0.98
 _SURE_OF_LOCAL_JUDGE = 0.95

@@ -13,15 +13,7 @@ from typing import Any
 
 from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
 from kindlm.checks.evalview.tools import SequenceMode, sequence_share
-from kindlm.checks.judging import (
-    GRADED,
-    JudgeError,
-    Judging,
-    Number,
-    prompt,
-    texts_of,
-    tool_call,
-)
+from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, prompt, texts_of, tool_call
 from kindlm.checks.output import count_unmatched
 from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
@@ -53,10 +45,7 @@ all that was asked, whether it keeps to that, and whether it is clear.
 hardly any use. 0: wrong, empty, or no answer to this query. Scores in between are allowed.""",
     GRADED,
     "kindlm_quality",
-    {
-        "score": Number(100),
-        "reasoning": "one to three sentences naming what decided the score",
-    },
+    {"score": Number(100), "reasoning": "one to three sentences naming what decided the score"},
 )
 
 
