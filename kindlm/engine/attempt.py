@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import field
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,17 +17,13 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog, name_execution
 from kindlm.engine.calls import Calls, definition_of
-from kindlm.engine.observing import ObservedCalls
-from kindlm.engine.pace import Turn
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.simulation import SimulatedTools, Tools, ToolServers
 from kindlm.engine.stage import ScriptedTrial
-from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import (
     AgentTalk,
     HeldTalk,
     ModelTalk,
-    RecordedConversation,
     Talk,
     agent_of,
     first_messages,
@@ -35,7 +33,7 @@ from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished
 from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
-from kindlm.ports import CheckContext, HeldConversation, RecordedAnswers, Recorder
+from kindlm.ports import CheckContext, HeldConversation, Recorder
 from kindlm.suite import Script
 from kindlm.transcript import Message, lacks_a_secret, total_of
 
@@ -120,31 +118,28 @@ async def run_execution(
     run: LiveRun,
     *,
     attempt: int = 1,
-    reserved: Turn | None = None,
     may_rerun: Callable[[], bool] = lambda: False,
 ) -> Finished | None:
     """Run one execution and record its end. Return None if it was cut off.
 
-    `reserved` is the turn for its first call, if the caller has taken one already. If an earlier
-    run supplies the conversations and has none for this execution, the execution is skipped.
-    `may_rerun` says whether the execution may run again if it fails. In that case it has not ended,
-    and the result has `retried` set.
+    If an earlier run supplies the conversations and has none for this execution, the execution is
+    skipped. `may_rerun` says whether the execution may run again if it fails. In that case it has
+    not ended, and the result has `retried` set.
     """
-    transcripts, source = run.ports.transcripts, run.ports.answers
-    case = execution.case
+    ports, case = run.ports, execution.case
     try:
-        held = None if transcripts is None else transcripts(execution)
-        answers = None if source is None else source(execution)
+        held = None if ports.transcripts is None else ports.transcripts(execution)
+        answers = None if ports.answers is None else ports.answers(execution)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-        return end_unrun(execution, run.ports.recorder, attempt, _crashed(crash))
+        return end_unrun(execution, ports.recorder, attempt, _crashed(crash))
     if isinstance(held, str):
-        return end_unrun(execution, run.ports.recorder, attempt, reason=held)
-    name_execution(execution.subject(attempt), case.name, execution.target)
-    running = _Attempt(execution, run, attempt, reserved, held, answers)
-    run.in_flight[execution.id] = execution, running.calls.now
+        return end_unrun(execution, ports.recorder, attempt, reason=held)
+    calls = Calls(run, execution, attempt, answers, last=0 if held is None else held.calls)
+    name_execution(calls.subject, case.name, execution.target)
+    run.in_flight[execution.id] = execution, calls.now
     try:
-        with guard.running(case.name, running.timeout_ms / 1000):
-            finished = await running.run(may_rerun)
+        with guard.running(case.name, calls.timeout_ms / 1000):
+            finished = await _Attempt(calls, held).run(may_rerun)
     finally:
         del run.in_flight[execution.id]
     if finished is None:
@@ -162,52 +157,33 @@ async def run_execution(
 class _Attempt:
     """One attempt at an execution, with its results so far."""
 
-    _execution: Execution
-    _run: LiveRun
-    _number: int
-    _reserved: Turn | None
+    _calls: Calls
     _held: HeldConversation | None
-    _answers: RecordedAnswers | None
+    _results: list[CheckResult] = field(default_factory=list)
+    _undone: list[CheckResult] = field(default_factory=list)
+    _checking: str | None = None
+    _score: float | None = None
 
     def __post_init__(self) -> None:
-        execution, run = self._execution, self._run
-        self._suite = execution.suite.suite
-        self._case = execution.case
-        self._ports = run.ports
-        self._recorder = recorder = run.ports.recorder.about(execution.subject(self._number))
+        self._execution, self._ports = self._calls.execution, self._calls.run.ports
+        self._case = self._execution.case
         self._messages = first_messages(self._case)
-        self.timeout_ms = self._case.timeout_ms or self._suite.execution_timeout_ms
-        self._deadline = Deadline(self.timeout_ms / 1000, run.ports.clock)
-        self.calls = Calls(
-            run,
-            execution.suite,
-            recorder,
-            self._deadline,
-            reserved=self._reserved,
-            answers=self._answers,
-            last=self._held.calls if self._held else 0,
-        )
-        self._conversation = RecordedConversation(recorder=recorder)
-        self._talk = Talk(self._conversation)
-        self._results: list[CheckResult] = []
-        self._checking: str | None = None
-        self._undone: list[CheckResult] = []
-        self._score: float | None = None
+        self._talk = Talk(self._calls.conversation)
 
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
         """Converse, check, and record the end of the attempt. Return None if it was cut off."""
-        messages = self._messages
+        calls, messages = self._calls, self._messages
         known: dict[str, Any] = {"tools": list(map(definition_of, self._case.tools)) or None}
         if self._held is not None:
             messages, known = self._held.messages, {"source": self._held.source}
-        self._conversation.record(_started(self._execution, self._number, messages, **known))
+        calls.conversation.record(_started(self._execution, calls.attempt, messages, **known))
         try:
             error = await self._converse_and_check()
         except asyncio.CancelledError:
-            if self.calls.permit.takes_back():
+            if calls.permit.takes_back():
                 return None
             raise
-        if self.calls.permit.has_refused:
+        if calls.permit.has_refused:
             # The agent answered or failed without a model call that kindlm refused.
             return None
         status = Status.ERRORED
@@ -215,14 +191,14 @@ class _Attempt:
             status = execution_status(list(map(attrgetter("outcome"), self._undone)))
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         known = _errored(error) if error else {"status": status}
-        self._recorder.record(ExecutionFinished(**known, **self._facts(status), retried=retried))
+        calls.recorder.record(ExecutionFinished(**known, **self._facts(status), retried=retried))
         return Finished(
             self._execution,
             status,
             error,
             tuple(self._undone),
             self._talk.conversation.transcript.total.latency_ms,
-            self.calls.spent_usd,
+            calls.spent_usd,
             retried,
         )
 
@@ -231,8 +207,9 @@ class _Attempt:
         script = self._case.script
         error: KindlmError | None = None
         try:
-            async with self._deadline.timeout:
-                async with self._make_talk() as self._talk:
+            async with self._calls.deadline.timeout:
+                servers = ToolServers(self._execution.suite.suite, self._ports.agents)
+                async with aclosing(servers), self._make_talk(servers) as self._talk:
                     if self._talk.error is None and script is not None:
                         error = await self._play(script)
                     elif self._talk.error is None:
@@ -246,44 +223,33 @@ class _Attempt:
             limit = "defaults.executionTimeoutMs"
             if script is not None:
                 limit = "`timeout` of the scenario, or eval.default_timeout"
-            message = f"The execution took longer than {self.timeout_ms} ms."
+            message = f"The execution took longer than {self._calls.timeout_ms} ms."
             hint = f"Raise {limit}, or look at which call was slow: kindlm show"
             if self._checking is not None:
                 hint = f"Raise {limit}. This check ran when the time ended: {self._checking}"
             return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
-        finally:
-            self.calls.release_turn()
 
-    def _make_talk(self) -> Talk:
+    def _make_talk(self, servers: ToolServers) -> Talk:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
-        execution, case, agent = self._execution, self._case, agent_of(self._execution)
+        calls, case, agent = self._calls, self._case, agent_of(self._execution)
         if self._held is not None:
             return HeldTalk(self._held, agent)
         if case.script is not None and agent is None:
             return Talk()  # The script of a model test only asks questions.
         if agent is not None and case.fault is not None:
-            return Talk(self._conversation, case.fault)
-        servers = ToolServers(self._suite, self._ports.agents)
-        live: dict[str, Any] = {
-            "conversation": self._conversation,
-            "execution": execution,
-            "calls": self.calls,
-            "tools": Tools(self._simulated(servers), self._conversation.record, self._ports.clock),
-            "messages": self._messages,
-        }
+            return Talk(calls.conversation, case.fault)
+        tools = Tools(self._simulated(servers), calls.conversation.record, self._ports.clock)
         if agent is None:
-            return ModelTalk(**live, servers=servers)
-        desk = ObservedCalls(execution.subject(self._number), self.calls)
-        return AgentTalk(**live, called=agent, desk=desk, answers=self._answers)
+            return ModelTalk(calls=calls, tools=tools, messages=self._messages)
+        return AgentTalk(calls=calls, tools=tools, messages=self._messages, called=agent)
 
     def _simulated(self, servers: ToolServers) -> SimulatedTools:
         """Return the simulated tools of the case; in a replay, server tools are recorded ones."""
-        tools = self._case.tools
-        results = None
-        if self._answers is not None and any(tool.server for tool in tools):
-            results = self._answers.tool_results()
+        tools, answers, results = self._case.tools, self._calls.answers, None
+        if answers is not None and any(tool.server for tool in tools):
+            results = answers.tool_results()
         if results is None:
             return SimulatedTools(tools, self._ports.aside, servers.call)
         recorded = [
@@ -294,13 +260,13 @@ class _Attempt:
 
     async def _play(self, script: Script) -> KindlmError | None:
         """Run the script, which converses and checks. Return the error that ended it, if any."""
-        trial = ScriptedTrial(self._talk, self.calls, self._ports.checker, self._ports.clock)
+        trial = ScriptedTrial(self._talk, self._calls, self._ports.checker, self._ports.clock)
         try:
             error = await trial.play(script)
         finally:
             self._undone = [each for each in trial.results if each.outcome in _UNDONE]
             self._score = trial.score
-        if not self._deadline.leaves(0):
+        if not self._calls.deadline.leaves(0):
             # A script that blocks the event loop also blocks the timeout.
             raise TimeoutError
         return error
@@ -311,8 +277,8 @@ class _Attempt:
         for index, expectation in enumerate(self._case.expectations):
             self._checking = expectation.label
             context = CheckContext(
-                partial(self.calls.ask, index),
-                partial(self.calls.embed, index, self._execution.target),
+                partial(self._calls.ask, index),
+                partial(self._calls.embed, index, self._execution.target),
                 earlier=tuple(self._results),
             )
             if expectation.kind == "drift":
@@ -322,7 +288,7 @@ class _Attempt:
             result = checked if isinstance(checked, CheckResult) else await checked
             duration_ms = (clock.monotonic() - started) * 1000
             event = AssertionEvaluated.of(result, index, expectation, duration_ms=duration_ms)
-            self._recorder.record(event)
+            self._calls.recorder.record(event)
             if result.warning:
                 self._talk.warnings[result.warning] = None
             self._results.append(result)
@@ -337,7 +303,7 @@ class _Attempt:
         warnings = list(self._talk.warnings)
         if status is Status.PASSED and not self._case.expectations and self._case.script is None:
             warnings.append(NOTHING_CHECKED)
-        if self._held is not None or self._answers is not None:
+        if self._held is not None or self._calls.answers is not None:
             recorded = [step for step in steps if step.recorded]
             # An earlier run has paid for a recorded answer: it costs nothing now.
             paid = [step for step in steps if not step.recorded]

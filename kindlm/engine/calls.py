@@ -10,9 +10,8 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,11 +26,12 @@ from kindlm.events.codec import Payload
 from kindlm.events.execution_events import (
     AgentFailed,
     AgentSent,
+    Conversation,
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
 )
-from kindlm.plan import PlannedSuite
+from kindlm.plan import Execution
 from kindlm.ports import (
     AgentReply,
     Asked,
@@ -51,6 +51,9 @@ from kindlm_store.new_event import scrub
 
 T = TypeVar("T", ModelReply, AgentReply, Embedding)
 
+Bill = tuple[str | None, Usage, Cost]
+"""What a failed call costs: the model that it names, its tokens, and the amount."""
+
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
 MAX_RESENDS = 5
@@ -66,6 +69,18 @@ _CUT_OFF = KindlmError(
 )
 
 
+@dataclass(eq=False, kw_only=True)
+class RecordedConversation(Conversation):
+    """A conversation whose events are recorded as they happen."""
+
+    recorder: Recorder
+
+    def record(self, event: Payload) -> None:
+        """Record an event, then add it to the transcript if recording succeeded."""
+        self.recorder.record(event)
+        self.add(event)
+
+
 @dataclass(eq=False, repr=False)  # what it leads to has secrets
 class Calls:
     """Makes the calls of one attempt, each when the pace of its callee allows it.
@@ -73,24 +88,27 @@ class Calls:
     Each try has a number, counted from `last`: 0, or the last call of an earlier run. `now` is the
     current call. `spent_usd` is the known cost so far. No wait extends beyond the `deadline`. The
     deadline is paused while a call waits for its turn, or for the time that a provider asks for
-    (`Retry-After`). `reserved` is the turn for the first call, if the caller has taken it.
+    (`Retry-After`). The `conversation` with the target is recorded as it goes on.
     """
 
     run: LiveRun
-    planned: PlannedSuite
-    recorder: Recorder
-    deadline: Deadline
-    _: KW_ONLY
-    reserved: Turn | None = None
+    execution: Execution
+    attempt: int
     answers: RecordedAnswers | None = None
     last: int = 0
     spent_usd: float = 0.0
 
     def __post_init__(self) -> None:
-        run, self.suite, self._ordinal = self.run, self.planned.suite, self.planned.ordinal
+        run, planned = self.run, self.execution.suite
+        self.suite, self._ordinal = planned.suite, planned.ordinal
+        self.subject = self.execution.subject(self.attempt)
+        self.recorder = run.ports.recorder.about(self.subject)
+        self.conversation = RecordedConversation(recorder=self.recorder)
         self.pricing = run.pricing[self._ordinal]
         self.permit = Permit(run.stop, run.budget, self._ordinal)
         self.now = OpenCall(run.ports.clock.monotonic())
+        self.timeout_ms = self.execution.case.timeout_ms or self.suite.execution_timeout_ms
+        self.deadline = Deadline(self.timeout_ms / 1000, run.ports.clock)
 
     async def make(
         self,
@@ -98,35 +116,46 @@ class Calls:
         request: ProviderRequested | AgentSent,
         send: Callable[[], Awaitable[Result[T]]],
         record: Callable[[Payload], None],
-        billed: Callable[[KindlmError], Mapping[str, Any]] = lambda _: {},
+        billed: Callable[[KindlmError], Bill | None] = lambda _: None,
     ) -> Result[tuple[int, T]]:
         """Try until there is an answer, a final error, or no retry or time left.
 
         Return the answer with the number of its call, or the last error. The pace of the `callee`
         limits the tries; None is local work. `request` is the event of a try, without the numbers
         of the call and the try. `send` makes one try; after an error with the detail `resend`,
-        there is another one at once, in addition to the retries of the suite. `billed` counts the
-        cost of a failed try, and returns the fields for its event.
+        there is another one at once, in addition to the retries of the suite. `billed` returns what
+        a failed try costs.
         """
         pace = None if callee is None else self.run.paces.get(callee)
         clock, now = self.run.ports.clock, self.now
         now.request, now.pace, now.http_status = request, pace, None
+        fields: dict[str, Any]
         if isinstance(request, AgentSent):
-            fields: dict[str, Any] = {"agent": request.agent}
+            name = request.agent
+            fields = {"agent": name}
         else:
-            fields = {"provider": request.provider, "model": request.model}
-            fields["purpose"] = request.purpose
+            name = request.model
+            fields = {"provider": request.provider, "model": name, "purpose": request.purpose}
         retried = resent = 0
         begun = 0.0
 
-        def record_failure(
-            error: KindlmError, delay_s: float | None, cost: Mapping[str, Any]
-        ) -> None:
-            """Record a failed try; the next one is due in `delay_s`."""
+        def record_failure(error: KindlmError, delay_s: float | None, bill: Bill | None) -> None:
+            """Record a failed try, and count its cost; the next one is due in `delay_s`."""
+            spent: dict[str, Any] = {}
+            if bill is not None:
+                model, usage, cost = bill
+                self.spend(model or name, cost)
+                spent = {
+                    "model": bounded(scrub(model)) if model else None,
+                    "input_tokens": usage.input_tokens,
+                    "output_tokens": usage.output_tokens,
+                    "cost_usd": cost.usd,
+                    "cost_source": cost.source,
+                }
             failed = AgentFailed if isinstance(request, AgentSent) else ProviderFailed
             latency_ms = (clock.monotonic() - begun) * 1000
             keep_raw = self.suite.record_raw_bodies
-            event = failed.of(request.call, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
+            event = failed.of(request.call, error, latency_ms, delay_s, keep_raw=keep_raw, **spent)
             record(event)
             about = {"http_status": event.status, "latency_ms": event.latency_ms, **fields}
             about |= {"retry_in_ms": event.retry_in_ms, "code": error.code.name}
@@ -149,9 +178,7 @@ class Calls:
                     raise
                 except Exception as crash:
                     # It is not known how far the call went.
-                    name = request.agent if isinstance(request, AgentSent) else request.model
-                    cost = self.failure_facts(None, Usage(), Cost(), name)
-                    record_failure(broken(error_text(crash)), None, cost)
+                    record_failure(broken(error_text(crash)), None, (None, Usage(), Cost()))
                     raise
             finally:
                 if turn is not None:
@@ -190,10 +217,9 @@ class Calls:
 
     async def turn(self, pace: Pace) -> Turn:
         """Wait until one more call may start. The deadline is paused meanwhile."""
-        reserved = self.reserved
+        reserved = self.run.reserved.get(self.execution.id)
         if reserved is not None and reserved.pace is pace:
-            self.reserved = None
-            return reserved
+            return self.run.reserved.pop(self.execution.id)
         turn = pace.turn_now()
         if turn is not None:
             return turn
@@ -210,12 +236,6 @@ class Calls:
         """Count what a call cost."""
         self.spent_usd += cost.usd or 0.0
         self.run.budget.spend(self._ordinal, model, cost)
-
-    def release_turn(self) -> None:
-        """Give back the reserved turn if no call used it."""
-        if self.reserved is not None:
-            self.reserved.pace.ended(self.reserved)
-            self.reserved = None
 
     def answer_facts(
         self,
@@ -271,7 +291,6 @@ class Calls:
         request: ModelRequest,
         purpose: Purpose,
         new: Sequence[Message],
-        record: Callable[[Payload], None],
         *,
         after: int | None = None,
         boundary: str = "",
@@ -302,6 +321,7 @@ class Calls:
             after=after,
             messages=_without(boundary, new) if boundary else tuple(new),
         )
+        record = (self.conversation if purpose is Purpose.TEST else self.recorder).record
         callee = complete = None
         if self.answers is not None:
             recorded = self.answers.answer(Asked(purpose, provider, identity, plain))
@@ -330,33 +350,14 @@ class Calls:
         record(event)
         return Ok((reply, event))
 
-    def _billed(self, target: ModelTarget, error: KindlmError) -> dict[str, Any]:
-        """Count the cost of an unusable answer. Return the fields to record.
-
-        An answer that reports no tokens, as one from an earlier run, costs nothing.
-        """
+    def _billed(self, target: ModelTarget, error: KindlmError) -> Bill | None:
+        """Return what an unusable answer costs; None if it reports no tokens, as a recorded one."""
         usage = error.details.get("usage")
         if not isinstance(usage, Usage):
-            return {}
+            return None
         model, asked = error.details.get("model"), target.model
         cost = self.pricing.cost(target.provider, model or asked, usage, requested=asked)
-        return self.failure_facts(model, usage, cost, asked)
-
-    def failure_facts(
-        self, model: str | None, usage: Usage, cost: Cost, name: str
-    ) -> dict[str, Any]:
-        """Return the cost fields of a failed call, and count the cost.
-
-        `name` is the model's name if the error has none.
-        """
-        self.spend(model or name, cost)
-        return {
-            "model": bounded(scrub(model)) if model else None,
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cost_usd": cost.usd,
-            "cost_source": cost.source,
-        }
+        return model, usage, cost
 
     async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
         """Ask a model for an assertion, or for a script if that is None; see `ports.Ask`."""
@@ -378,7 +379,6 @@ class Calls:
             request,
             question.purpose,
             messages,
-            self.recorder.record,
             boundary=question.boundary,
             assertion=assertion,
         )

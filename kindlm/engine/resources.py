@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, field
 from typing import Generic, TypeVar
 
 from kindlm.dataclass import dataclass
-from kindlm.engine.pace import Callee, Pace
+from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.stop import Budget, Clock, Stop
 from kindlm.errors import Err, Ok, Result, SourceLocation, broken
 from kindlm.events.execution_events import AgentSent, ProviderPaced, ProviderRequested
@@ -112,11 +112,11 @@ class OpenCall:
 class LiveRun:
     """A run in progress: the resources that its executions share, and their common limits.
 
-    `in_flight` holds the running executions by id, each with its current call. `earlier` is what
-    earlier sessions of the run did. `unpriced` is called for each model without a known price,
-    whose calls count against no cost limit. `held_up` is called for each provider or agent that
-    asks for a long pause, with the seconds. `checked_late` is called for a check that a scenario
-    made after its end.
+    `in_flight` holds the running executions by id, each with its current call, and `reserved` the
+    turns for their first calls. `earlier` is what earlier sessions of the run did. `unpriced` is
+    called for each model without a known price, whose calls count against no cost limit. `held_up`
+    is called for each provider or agent that asks for a long pause, with the seconds.
+    `checked_late` is called for a check that a scenario made after its end.
     """
 
     plan: Plan
@@ -139,6 +139,7 @@ class LiveRun:
             if gate.name == "costMaxUsd"
         }
         self.in_flight: dict[str, tuple[Execution, OpenCall]] = {}
+        self.reserved: dict[str, Turn] = {}
         spent_usd = dict(self.earlier.spent_usd)
         self.budget = Budget(
             self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced, limits.is_part

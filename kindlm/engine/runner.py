@@ -133,14 +133,16 @@ class Pool:
     ) -> None:
         """Start the executions of a lane, one after another, as there is room."""
         while waiting:
-            reserved = await self._admit(waiting[0], pace)
+            turn = await self._admit(waiting[0], pace)
             if self._stop.winding_down.is_set():
                 return  # the place is no longer needed
-            if reserved is not None and reserved.pace.is_closed:
-                reserved.pace.ended(reserved)
+            if turn is not None and turn.pace.is_closed:
+                turn.pace.ended(turn)
                 self._give_back_place(waiting[0])
                 return  # this lane's callee gets no more calls; other lanes go on
-            group.create_task(self._do(waiting.popleft(), reserved))
+            if turn is not None:
+                self._live.reserved[waiting[0].id] = turn
+            group.create_task(self._do(waiting.popleft()))
             if len(waiting) % _STARTED_TOGETHER == 0:
                 await asyncio.sleep(0)
 
@@ -167,9 +169,11 @@ class Pool:
         self._places.release()
         self._of_suite[execution.suite.ordinal].release()
 
-    async def _do(self, execution: Execution, reserved: Turn | None) -> None:
+    async def _do(self, execution: Execution) -> None:
         try:
-            finished = await self._work(execution, reserved)
+            finished = await self._work(execution)
+            if (unused := self._live.reserved.pop(execution.id, None)) is not None:
+                unused.pace.ended(unused)
             if finished is None:
                 self._all_done = False
                 return
@@ -194,7 +198,7 @@ class Pool:
             return False
         return run.budget.limit_exceeded(execution.suite.ordinal) is None
 
-    async def _work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
+    async def _work(self, execution: Execution) -> Finished | None:
         """Run an execution, and rerun it as often as its suite allows until it passes.
 
         Return None if it was cut off, or was due for a rerun when the run wound down: the resumed
@@ -214,10 +218,8 @@ class Pool:
 
         ended: Finished | None = None
         while (limit := budget.limit_exceeded(ordinal)) is None:
-            found = await run_execution(
-                execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
-            )
-            attempt, reserved = attempt + 1, None
+            found = await run_execution(execution, run, attempt=attempt, may_rerun=may_rerun)
+            attempt += 1
             if found is not None:
                 if ended is not None:
                     found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
@@ -229,8 +231,6 @@ class Pool:
             if stop.winding_down.is_set() or (found is None and not is_over):
                 return None
         # An execution that was cut off keeps its state; only its cost counts.
-        if reserved is not None:
-            reserved.pace.ended(reserved)
         reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
         status = Status.SKIPPED if ended is None else ended.status
         return end_unrun(execution, recorder, attempt, status, reason=reason)

@@ -19,12 +19,11 @@ from uuid import uuid4
 
 from kindlm.dataclass import replace
 from kindlm.engine import FieldLog
-from kindlm.engine.calls import Calls
+from kindlm.engine.calls import Bill, Calls
 from kindlm.engine.observing import ObservedCalls, with_trouble, with_what_was_seen
 from kindlm.engine.pace import Callee
-from kindlm.engine.simulation import Tools, ToolServers
+from kindlm.engine.simulation import Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Raised, Result
-from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentReplied, AgentSent, Conversation
 from kindlm.outcome import NOTHING_CHECKED, NOTHING_COMPARED
 from kindlm.plan import Execution
@@ -37,8 +36,6 @@ from kindlm.ports import (
     ModelRequest,
     Observation,
     Purpose,
-    RecordedAnswers,
-    Recorder,
     ReplayedModels,
 )
 from kindlm.suite import AgentTarget, Case, Command
@@ -124,18 +121,6 @@ class Talk(AbstractAsyncContextManager["Talk"]):
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, error))
 
 
-@dataclass(eq=False, kw_only=True)
-class RecordedConversation(Conversation):
-    """A conversation whose events are recorded as they happen."""
-
-    recorder: Recorder
-
-    def record(self, event: Payload) -> None:
-        """Record an event, then add it to the transcript if recording succeeded."""
-        self.recorder.record(event)
-        self.add(event)
-
-
 class HeldTalk(Talk):
     """Repeats a recorded conversation: the same messages get the same answers."""
 
@@ -188,13 +173,14 @@ class HeldTalk(Talk):
 class _LiveTalk(Talk):
     """A conversation with a live target: `new` are the messages since the answer `after`."""
 
-    conversation: RecordedConversation
-    execution: Execution
     calls: Calls
     tools: Tools
     messages: tuple[Message, ...]
     new: tuple[Message, ...] = ()
     after: int = 0
+
+    def __post_init__(self) -> None:
+        self.conversation, self.execution = self.calls.conversation, self.calls.execution
 
     async def converse(self) -> None:
         """Send the messages of the case; the first ones are recorded already."""
@@ -221,11 +207,7 @@ class _LiveTalk(Talk):
 class ModelTalk(_LiveTalk):
     """One conversation with a model; `calls_made` counts towards `maxTurns`."""
 
-    servers: ToolServers
     calls_made: int = 0
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.servers.aclose()
 
     async def _exchange(self, _: Mapping[str, Any] | None) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
@@ -238,7 +220,7 @@ class ModelTalk(_LiveTalk):
                 target.model, self.messages, target.params, timeout_s, tools.simulator.definitions
             )
             result = await self.calls.to_model(
-                target, request, Purpose.TEST, self.new, self.conversation.record, after=self.after
+                target, request, Purpose.TEST, self.new, after=self.after
             )
             if isinstance(result, Err):
                 self.error = result.error
@@ -281,7 +263,7 @@ class ModelTalk(_LiveTalk):
 
 @dataclass(eq=False, kw_only=True)
 class AgentTalk(_LiveTalk):
-    """One conversation with an agent, or with its recorded `answers`.
+    """One conversation with an agent, or with its recorded answers.
 
     `called` says how to reach it. The `observations` pass the calls that they see to the `desk`.
     `models` supplies recorded answers to its model calls, if there are any. `failed` counts the
@@ -289,14 +271,16 @@ class AgentTalk(_LiveTalk):
     """
 
     called: AgentTarget | Command
-    desk: ObservedCalls
-    answers: RecordedAnswers | None
     agent: Agent | None = None
     callee: Callee | None = None
     observations: Sequence[Observation] = ()
     models: ReplayedModels | None = None
     failed: int = 0
     conversation_id: str = field(default_factory=lambda: uuid4().hex)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.desk = ObservedCalls(self.calls.subject, self.calls)
 
     @property
     def target(self) -> AgentTarget | None:
@@ -305,7 +289,7 @@ class AgentTalk(_LiveTalk):
 
     async def __aenter__(self) -> Self:
         """Begin to observe, and open the conversation; end the observations if that fails."""
-        run, answers, conversation = self.calls.run, self.answers, self.conversation
+        run, answers, conversation = self.calls.run, self.calls.answers, self.conversation
         conversation.transcript = seen_from(self.called, conversation.transcript)
         self.models = self.desk.models = None if answers is None else answers.models()
         agent = None if answers is None or self.models else answers.agent()
@@ -361,7 +345,7 @@ class AgentTalk(_LiveTalk):
             context=context,
         )
         send = partial(self._send, request)
-        result = await calls.make(self.callee, sent, send, self.conversation.record, self._billed)
+        result = await calls.make(self.callee, sent, send, calls.conversation.record, self._billed)
         if isinstance(result, Err):
             self.error = result.error
             return result
@@ -416,7 +400,7 @@ class AgentTalk(_LiveTalk):
             models_of=self.models.source if self.models else None,
         )
         self.desk.spent_usd, self.failed = 0.0, 0
-        self.conversation.record(answer)
+        self.calls.conversation.record(answer)
         return answer
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -475,8 +459,8 @@ class AgentTalk(_LiveTalk):
             model = self.target.model
         return self.calls.pricing.cost(None, model, usage, requested=self.execution.target)
 
-    def _billed(self, error: KindlmError) -> dict[str, Any]:
-        """Count the cost that the agent reports although it failed. Return the fields to record.
+    def _billed(self, error: KindlmError) -> Bill | None:
+        """Return the cost that the agent reports although it failed.
 
         What observers saw is counted already, with the calls of its models.
         """
@@ -484,13 +468,13 @@ class AgentTalk(_LiveTalk):
         self.failed += 1
         tokens, model = error.details.get("tokens"), error.details.get("model")
         if tokens is None or self.models is not None:
-            return {}
+            return None
         usage = Usage(*tokens)
         cost = self._cost(error.details.get("cost_usd"), model, usage, None)
         if seen_usd:
             usage = Usage()
             cost = replace(cost, usd=max((cost.usd or 0.0) - seen_usd, 0.0))
-        return self.calls.failure_facts(model, usage, cost, self.execution.target)
+        return model, usage, cost
 
     def _log_body(self, message: str, number: int, body: str) -> None:
         """Log a body if the target is `verbose`; hide it if the suite hides personal data."""

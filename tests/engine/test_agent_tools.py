@@ -26,12 +26,14 @@ class ScriptedAgent:
     def __init__(self, *scripts):
         self.scripts = list(scripts)
         self.requests = []
+        self.open = 0
 
     async def __aenter__(self):
+        self.open += 1
         return self
 
     async def __aexit__(self, *exception):
-        pass
+        self.open -= 1
 
     async def send(self, request):
         self.requests.append(request)
@@ -248,3 +250,18 @@ class TestSimulatedTools:
         assert finished.status is Status.ERRORED
         assert len(agent.requests) == 1
         assert rows() == [(0, 1, "get_weather", "defaultResponse")]
+
+
+def test_a_server_that_an_agent_called_by_a_tool_is_closed_with_the_conversation(talk) -> None:
+    async def calls(request):
+        if request.conversation != "mcp":
+            answered = await request.answer_tool(ToolCall("c1", "look", {}), 0)
+            return Ok(AgentReply("Done", "{}", 1.0, tool_uses=(answered.use,)))
+        return Ok(AgentReply("", tool_uses=(ToolUse(ToolCall("c1", "look", {}), "found"),)))
+
+    servers = {"shop": AGENT, "mcp": AgentTarget("mcp", "mcp", "http://127.0.0.1:2")}
+    tool = SimulatedTool("look", server="mcp")
+    finished, agent = talk(calls, tools=(tool,), suite={"agents": servers})
+    assert finished.status is Status.PASSED
+    assert [request.conversation for request in agent.requests][1:] == ["mcp"]
+    assert agent.open == 0

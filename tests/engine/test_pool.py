@@ -49,6 +49,7 @@ class Hall:
         self.stop = Stop(grace_s=3_600)
         self.paces = OneForEach(self._pace)
         self.made: list[tuple[Callee, Pace]] = []
+        self.reserved: dict[str, Turn] = {}
         self.started: list[str] = []
         self.inside: dict[str, asyncio.Event] = {}
         self.most = Counter[int | str]()
@@ -68,7 +69,7 @@ class Hall:
         self.made.append((callee, pace))
         return pace
 
-    async def work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
+    async def work(self, execution: Execution) -> Finished | None:
         name, ordinal = execution.case.name, execution.suite.ordinal
         self.started.append(name)
         self._now.update([ordinal, "all"])
@@ -86,7 +87,7 @@ class Hall:
         finally:
             del self.inside[name]
             self._now.subtract([ordinal, "all"])
-            if reserved is not None:
+            if (reserved := self.reserved.pop(execution.id, None)) is not None:
                 reserved.pace.answered(reserved)
         return (
             None
@@ -100,7 +101,10 @@ class Hall:
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
         run: Any = SimpleNamespace(
-            stop=self.stop, paces=self.paces, earlier=Earlier(finished=frozenset(done))
+            stop=self.stop,
+            paces=self.paces,
+            reserved=self.reserved,
+            earlier=Earlier(finished=frozenset(done)),
         )
         return asyncio.create_task(PoolOfHall(self, run).run())
 
@@ -232,9 +236,9 @@ def test_tests_without_calls_wait_for_no_turn() -> None:
 
 def test_the_first_calls_are_sent_before_all_places_are_taken() -> None:
     class Timeline(Hall):
-        async def work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
+        async def work(self, execution: Execution) -> Finished | None:
             timeline.append("start")
-            finished = await super().work(execution, reserved)
+            finished = await super().work(execution)
             timeline.append("sent")
             return finished
 

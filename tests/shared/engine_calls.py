@@ -32,4 +32,7 @@ def make_calls(clock: Clock, deadline: Deadline, *, retries: int = 0) -> Calls:
     recorder = _NothingRecorded()
     ports = Ports(**nothing, recorder=recorder, clock=clock)  # type: ignore[arg-type]
     plan = make_plan([make_suite(Case("t", Prompt("Hi"), ("m",)), retries=retries)])
-    return Calls(LiveRun(plan, ports, Stop()), plan.suites[0], recorder, deadline)
+    (execution,) = plan
+    calls = Calls(LiveRun(plan, ports, Stop()), execution, 1)
+    calls.deadline = deadline
+    return calls

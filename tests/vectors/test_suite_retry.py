@@ -75,5 +75,5 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
     async with deadline.timeout:
         making = make_calls(clock, deadline, retries=retries)
         asked = ProviderRequested(purpose="test", provider="p", model="m", call=0, fingerprint="")
-        result = await making.make(None, asked, once, making.recorder.record, lambda _: {})
+        result = await making.make(None, asked, once, making.recorder.record)
     return result, calls
