@@ -5,7 +5,6 @@ A suite may have one baseline for each label; the one that was set last is activ
 
 from __future__ import annotations
 
-import json
 import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from kindlm.history.queries import among, value_of
 from kindlm.plan import Execution, QualifiedName
 
 _LIST = """
-SELECT b.*, coalesce(b.runs, json_array(b.run)) AS all_runs, b."by" AS set_by, b.at AS set_at,
+SELECT coalesce(b.runs, json_array(b.run)) AS runs, b.*, b."by" AS set_by, b.at AS set_at,
        a.run IS NOT NULL AS active,
        (SELECT value FROM json_each(coalesce(b.runs, json_array(b.run)))
          WHERE value NOT IN (SELECT id FROM runs) LIMIT 1) AS missing,
@@ -89,10 +88,7 @@ class Baseline:
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
     """Return all baselines that are set, or those of one suite; active ones come first."""
-    return [
-        value_of(Baseline, row, runs=tuple(json.loads(row["all_runs"])), active=bool(row["active"]))
-        for row in db.execute(_LIST, {"suite": suite})
-    ]
+    return [value_of(Baseline, row) for row in db.execute(_LIST, {"suite": suite})]
 
 
 def find_baseline(

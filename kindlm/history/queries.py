@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kindlm.dataclass import dataclass
+from kindlm.strict_json import read_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,13 +27,33 @@ _T = TypeVar("_T", bound="DataclassInstance")
 
 
 def value_of(kind: type[_T], row: sqlite3.Row | Mapping[str, Any], /, **read: Any) -> _T:
-    """Return a row as a value of `kind`; `read` has the fields that are not columns as they are."""
-    return kind(**{name: row[name] for name in _fields(kind) if name not in read}, **read)
+    """Return a row as a value of `kind`; `read` has the fields that are not columns as they are.
+
+    The type of a field says how its column is read: `tuple` and `dict` are JSON, `Any` may be.
+    """
+    for name, of in _columns(kind):
+        if name not in read:
+            read[name] = row[name] if of is None else of(row[name])
+    return kind(**read)
 
 
 @cache
-def _fields(kind: type[DataclassInstance]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _columns(kind: type[DataclassInstance]) -> Sequence[tuple[str, Callable[[Any], Any] | None]]:
+    """Return the fields of a class, each with the function that reads its column, if any."""
+    types = get_type_hints(kind)
+    return [(field.name, _reader(types[field.name])) for field in fields(kind)]
+
+
+def _reader(of: Any) -> Callable[[Any], Any] | None:
+    if of is Any:
+        return read_json
+    known = get_args(of)[0] if get_origin(of) in (Union, UnionType) else of
+    kind: type = get_origin(known) or known
+    if kind in (tuple, dict):
+        return lambda text: kind(json.loads(text or "[]"))
+    if issubclass(kind, (bool, StrEnum)):
+        return lambda value: None if value is None else kind(value)
+    return None
 
 
 def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str, Any]]:
@@ -77,7 +100,7 @@ def _executions(attempt: str, columns: str, joined: str = "") -> str:
     """Return a query for executions as their last attempt (`e`), or an earlier one, left them."""
     return f"""
 SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path) AS file,
-       {_texts(attempt, "output", "error", "trace")},
+       coalesce({attempt}.answers, 0) AS answers, {_texts(attempt, "output", "error", "trace")},
        (SELECT json_group_array({_NOTE}) FROM json_each({attempt}.warnings) w
           LEFT JOIN shown_texts n ON {_IS_NOTE}) AS warnings, {columns}
   FROM executions e {joined}
@@ -142,6 +165,7 @@ SPANS = _conversation(
     "c.call, c.position",
 )
 
+# The models whose calls have no known cost.
 UNPRICED = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)
   FROM executions e
@@ -199,6 +223,7 @@ SELECT tags, count(*), sum(won), sum(NOT won AND (open OR status = 'errored'))
  GROUP BY tags
 """  # noqa: S608
 
+# Why executions were skipped.
 SKIPPED = f"""
 SELECT s.name, {_NOTE} AS reason, count(*)
   FROM executions e

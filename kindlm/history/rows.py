@@ -15,7 +15,6 @@ from kindlm.history.verdict import (
     test_status,
 )
 from kindlm.outcome import CheckResult, Demands, Evidence, GateResult, Outcome, ScoreLimits, Status
-from kindlm.strict_json import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,18 +313,6 @@ def counts_of(row: sqlite3.Row) -> StatusCounts:
     return value_of(StatusCounts, row, pending=row["unfinished"])
 
 
-def execution_of(row: sqlite3.Row) -> ExecutionView:
-    """Return the execution of a row."""
-    return value_of(
-        ExecutionView,
-        row,
-        status=Status(row["status"]) if row["status"] else None,
-        messages=tuple(json.loads(row["messages"])),
-        warnings=tuple(json.loads(row["warnings"] or "[]")),
-        answers=row["answers"] or 0,
-    )
-
-
 def assertion_of(row: sqlite3.Row) -> AssertionView:
     """Return the assertion of a row."""
     found = json.loads(row["evidence"])
@@ -336,13 +323,8 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
     return value_of(
         AssertionView,
         row,
-        outcome=Outcome(row["outcome"]),
-        expected=read_json(row["expected"]),
-        actual=read_json(row["actual"]),
         message=row["message"] or "",
         duration_ms=row["duration_ms"] or 0.0,
         evidence=tuple(Evidence(**each) for each in found),
-        advisory=bool(row["advisory"]),
-        demands=Demands(row["demands"]) if row["demands"] else None,
         warning="",  # the execution has it
     )

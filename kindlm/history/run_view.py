@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
@@ -74,10 +74,6 @@ class RunView:
         """The figures of the run."""
         return figures_of(self.ask, sum((each.tests for each in self.suites), StatusCounts()))
 
-    def unpriced_models(self, suite: rows.SuiteView | None = None) -> list[str]:
-        """Return the models whose calls have no known cost, in the run or in one suite."""
-        return [row[0] for row in self.ask(queries.UNPRICED, suite)]
-
     def reviewed(self, suite: rows.SuiteView | None = None) -> rows.Reviewed:
         """Return how many executions of the run or of one suite people reviewed."""
         return rows.Reviewed(*self.ask(queries.REVIEWED, suite).fetchone())
@@ -133,10 +129,7 @@ class RunView:
         if self.group is not None:
             return {}
         found = self.ask("SELECT *, false AS warning FROM gates WHERE run IN $ids").fetchall()
-        return {
-            (row["suite"], row["name"]): value_of(GateResult, row, passed=bool(row["passed"]))
-            for row in found
-        }
+        return {(row["suite"], row["name"]): value_of(GateResult, row) for row in found}
 
     @property
     def status(self) -> str:
@@ -161,28 +154,19 @@ class RunView:
             return RunView(self.db, found.value)
         return found.error if names.has_baseline else None
 
-    def skip_reasons(self) -> list[tuple[str, str, int]]:
-        """Return why executions were skipped: suite, reason, how many."""
-        return [tuple(row) for row in self.ask(queries.SKIPPED)]
-
     def warnings_of_passed(self, suite: rows.SuiteView | None = None) -> list[tuple[str, int]]:
         """Return the warnings of executions that passed, and how many of them had each."""
         return [tuple(row) for row in self.ask(queries.WARNED, suite)]
-
-    def skipped_assertions(self) -> list[tuple[str, str | None, int]]:
-        """Return the skipped assertions: kind, message, how many."""
-        return [tuple(row) for row in self.ask(queries.SKIPPED_ASSERTIONS)]
 
     def targets(self, suite: rows.SuiteView) -> list[str]:
         """Return the targets of a suite, selected or not, in the order of its file."""
         of_targets = "SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target"
         return [row[0] for row in self.ask(f"{of_targets} ORDER BY min(ordinal)", suite)]
 
-    def names(self) -> tuple[int, int]:
-        """Return the number of names of tests, and the largest number of targets of a suite."""
-        query = "SELECT count(DISTINCT test), count(DISTINCT target) FROM tests WHERE suite IN $ids"
-        counted = [tuple(row) for row in self.over_suites(query)]
-        return sum(names for names, _ in counted), max((n for _, n in counted), default=0)
+    def most_targets(self) -> int:
+        """Return the largest number of targets that the tests of a suite ran on."""
+        query = "SELECT count(DISTINCT target) FROM tests WHERE suite IN $ids"
+        return max((row[0] for row in self.over_suites(query)), default=0)
 
     def tests(self, suite: str | None = None) -> Iterator[rows.TestView]:
         """Yield the selected tests of the run, or of one suite (by id), in the order of files."""
@@ -193,14 +177,15 @@ class RunView:
         """Yield the executions of a test, repeat by repeat."""
         key = (test.suite_id, test.name, test.target)
         of_test = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
-        return map(rows.execution_of, self.db.execute(queries.EXECUTIONS + of_test, key))
+        found = self.db.execute(queries.EXECUTIONS + of_test, key)
+        return (value_of(rows.ExecutionView, row) for row in found)
 
     def execution(self, wanted: str) -> rows.ExecutionView | None:
         """Return one execution by its id, or by its number in the run; None if there is none."""
         in_run = wanted.rpartition("-")[0] in self.runs
         identity = wanted if in_run else f"{self.id}-{wanted}"
         row = self.db.execute(f"{queries.EXECUTIONS} WHERE e.id = ?", (identity,)).fetchone()
-        return None if row is None else rows.execution_of(row)
+        return None if row is None else value_of(rows.ExecutionView, row)
 
     def repeats(self, *test: str) -> list[sqlite3.Row]:
         """Return the repeats of a test: rows of `id`, `repeat` and `status`.
@@ -220,15 +205,14 @@ SELECT id, repeat, status FROM executions
 
     def attempts(self, execution: rows.ExecutionView) -> list[rows.AttemptView]:
         """Return the attempts at an execution that ended; the last one is its current state."""
-        earlier: Iterable[sqlite3.Row] = ()
+        found = [execution]
         if execution.attempt > 1:
             query = f"{queries.RETRIED_ATTEMPTS} WHERE e.id = ? ORDER BY r.attempt"
             earlier = self.db.execute(query, (execution.id,))
+            found[:0] = (value_of(rows.ExecutionView, row) for row in earlier)
         return [
-            rows.AttemptView(
-                attempt, tuple(self.assertions(attempt)), tuple(self.tool_calls(attempt))
-            )
-            for attempt in (*map(rows.execution_of, earlier), execution)
+            rows.AttemptView(each, tuple(self.assertions(each)), tuple(self.tool_calls(each)))
+            for each in found
         ]
 
     def assertions(self, execution: rows.ExecutionView) -> list[rows.AssertionView]:
@@ -241,7 +225,7 @@ SELECT id, repeat, status FROM executions
         found = []
         for row in self.db.execute(queries.REVIEWS, (execution.id,)).fetchall():
             note = row["note"] and shown_note(row["note"], self.attempts(execution))
-            found.append(value_of(rows.ReviewView, row, passed=bool(row["passed"]), note=note))
+            found.append(value_of(rows.ReviewView, row, note=note))
         return found
 
     def tool_calls(
@@ -254,7 +238,6 @@ SELECT id, repeat, status FROM executions
                 refs = (each["message"]["$ref"] for each in json.loads(row["problems"] or "[]"))
                 read = {
                     "arguments": read_arguments(row["arguments"]),
-                    "response": read_json(row["response"]),
                     "problems": tuple(self._text(ref) or "" for ref in refs),
                 }
                 found.append(value_of(rows.ToolCallView, row, **read))
@@ -265,14 +248,13 @@ SELECT id, repeat, status FROM executions
         found = []
         for row in self.db.execute(queries.CALLS, (execution.id,)):
             messages = tuple(map(self._filled, json.loads(row["messages"])))
-            parameters = json.loads(row["parameters"] or "{}")
-            found.append(value_of(rows.CallView, row, messages=messages, parameters=parameters))
+            found.append(value_of(rows.CallView, row, messages=messages))
         return found
 
     def spans(self, execution: rows.ExecutionView) -> list[rows.SpanView]:
         """Return the spans that the agent exported, of every attempt, in the order of the tree."""
         return [
-            value_of(rows.SpanView, row, name=row["name"] or ERASED, failed=bool(row["failed"]))
+            value_of(rows.SpanView, row, name=row["name"] or ERASED)
             for row in self.db.execute(queries.SPANS, (execution.id,))
         ]
 

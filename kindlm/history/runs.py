@@ -151,14 +151,8 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
         f"{_RUNS} {where} ORDER BY r.started_at DESC, r.id LIMIT :limit OFFSET :offset", values
     )
     for row in rows:
-        truths = {
-            name: None if row[name] is None else bool(row[name]) for name in ("passed", "git_dirty")
-        }
-        read = {
-            "is_running": row["ended"] is None and held_lock(db, row["id"]) is not None,
-            "suites": tuple(json.loads(row["suites"])),
-        }
-        yield value_of(Run, row, **read, **truths)
+        is_running = row["ended"] is None and held_lock(db, row["id"]) is not None
+        yield value_of(Run, row, is_running=is_running)
 
 
 @dataclass(frozen=True, slots=True)

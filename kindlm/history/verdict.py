@@ -234,5 +234,4 @@ def figures_of(ask: Callable[[str], sqlite3.Cursor], tests: StatusCounts) -> Fig
         tests=tests,
         paid=Paid(agents, row["judges_usd"], row["unknown_costs"]),
         paid_then=Paid(then, row["judges_then_usd"], unknown_then),
-        narrowed=bool(row["narrowed"]),
     )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from kindlm.dataclass import replace
 from kindlm.errors import KindlmError
 from kindlm.history.groups import Group
-from kindlm.history.queries import Paid, paid_for_execution, paid_for_test
+from kindlm.history.queries import SKIPPED, UNPRICED, Paid, paid_for_execution, paid_for_test
 from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
@@ -297,7 +297,7 @@ def notes_of(view: RunView) -> Iterator[str]:
         yield then
     if isinstance(problem := view.before, KindlmError):
         yield f"Not compared: {problem.message} {problem.hint or ''}".strip()
-    for suite, reason, number in view.skip_reasons():
+    for suite, reason, number in view.ask(SKIPPED):
         yield f"{count(number, 'execution')} of {one_line(suite)} skipped: {reason}"
     # The causes of other executions have their warnings.
     warnings = view.warnings_of_passed()
@@ -427,8 +427,8 @@ def execution_facts(db: sqlite3.Connection, execution: ExecutionView) -> Iterato
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
     """Return which calls have an unknown cost: `unknown for 3 calls of gpt-4o`."""
     summary = view.summary if suite is None else suite.figures
-    unpriced = view.unpriced_models(suite)
-    models = first_of((one_line(model, 60) for model in unpriced), _NAMED_MODELS)
+    unpriced = view.ask(UNPRICED, suite)
+    models = first_of((one_line(model, 60) for (model,) in unpriced), _NAMED_MODELS)
     return f"unknown for {count(summary.paid.unknown, 'call')} of {models}"
 
 

@@ -68,8 +68,7 @@ class _FileLinks(Links):
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the page of a recorded run with its executions."""
-    _, targets = view.names()
-    rows = max(_CELLS // max(targets, 1), 1)
+    rows = max(_CELLS // max(view.most_targets(), 1), 1)
     overview = run_document(view, rows=rows, repeats=_REPEATS, changes=_changes(view, options))
     size = len(render_part(overview, Links()).encode())
     written, wrong = _executions(view, size)

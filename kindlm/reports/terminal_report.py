@@ -8,6 +8,7 @@ from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from kindlm.history.queries import SKIPPED_ASSERTIONS
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.trends import differing_verdicts
@@ -148,7 +149,7 @@ def _write_notes(view: RunView, page: Page) -> None:
     """Write notes on the run, and why checks were skipped."""
     for note in facts.notes_of(view):
         page.line(bounded(note, 500, lines=5), indent=2, hang=2)
-    for kind, message, number in view.skipped_assertions():
+    for kind, message, number in view.ask(SKIPPED_ASSERTIONS):
         skipped = count(number, f"{one_line(kind)} check")
         page.line(f"{skipped} skipped: {one_line(message or '[erased]')}", indent=2, hang=2)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.queries import Paid, paid_for_execution, paid_for_runs
+from kindlm.history.queries import UNPRICED, Paid, paid_for_execution, paid_for_runs
 from kindlm.history.recorded_attempts import RecordedAttempt
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
@@ -115,7 +115,7 @@ def test_a_failed_try_of_unknown_cost_is_unknown_everywhere(history: Any, make: 
     paid = Paid(0.001, None, 1)
     assert paid_for_runs(view.db, ["abd22222"])["abd22222"] == view.summary.paid == paid
     assert paid_for_execution(view.db, "abd22222-1") == paid
-    assert view.unpriced_models() == ["gpt"]
+    assert [model for (model,) in view.ask(UNPRICED)] == ["gpt"]
     assert not view.fulfilled
     rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
     rescored.suite(tests=[make.planned()])

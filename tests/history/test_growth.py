@@ -15,6 +15,7 @@ from recorded_history import History, Make
 from kindlm.browse.descriptions import QUERIES
 from kindlm.history.baselines import output_of
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.queries import UNPRICED
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs
@@ -40,7 +41,7 @@ def whole_run(db: sqlite3.Connection) -> object:
     return (
         view.summary,
         [list(view.executions(test)) for test in tests],
-        view.unpriced_models(),
+        view.ask(UNPRICED).fetchall(),
     )
 
 
