@@ -187,21 +187,12 @@ SELECT f.run, r.id, iif(t.run IS NULL, 'ran different suites',
  ORDER BY t.run IS NOT NULL, f.ordinal, r.id LIMIT 1
 """
 
-_SHARED = """
-SELECT p.test, p.target, min(s.run), max(s.run)
-  FROM suites s
-  JOIN planned_tests p ON p.suite = s.id
- WHERE s.run IN $ids AND p.selected
- GROUP BY s.ordinal, p.test, p.target HAVING count(*) > 1
- ORDER BY s.ordinal, p.ordinal LIMIT 1
-"""
-
 _SELECTED = """
-SELECT s.run
+SELECT s.run, s.ordinal, p.test, p.target
   FROM suites s
   JOIN planned_tests p ON p.suite = s.id
  WHERE s.run IN $ids AND p.selected
- ORDER BY s.ordinal, p.ordinal
+ ORDER BY s.ordinal, p.ordinal, s.run
 """
 
 SELECTING = (
@@ -226,12 +217,14 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
             # An option without a value may be absent, false or empty.
             if (options[run_id].get(name) or None) != (options[first].get(name) or None):
                 return f"{named[first]} and {called} ran with different options ({name})"
-    for test, target, one, other in db.execute(*among(_SHARED, list(named))):
-        return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
+    whose: dict[tuple[str, ...], str] = {}
+    for run_id, *test in db.execute(*among(_SELECTED, list(named))):
+        if (one := whose.setdefault(tuple(test), run_id)) != run_id:
+            _, name, target = test
+            return f"{named[one]} and {named[run_id]} both have the test {name!r} on {target}"
     if options[first].get("failed") and len(shards) == count:
         # Tests are dealt in turn, unless another shard had passed some before `--failed` chose.
         indices = {run.id: run.index for run in shards}
-        dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
-        if any(index != at % count + 1 for at, index in enumerate(dealt)):
+        if any(indices[run] != at % count + 1 for at, run in enumerate(whose.values())):
             return "each shard selected among different failed tests (--failed)"
     return None

@@ -16,8 +16,8 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderResponded
-from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
+from kindlm.events.execution_events import AgentReplied, ProviderResponded
+from kindlm.history.recorded_attempts import RecordedAttempt
 from kindlm.history.runs import sources_of
 from kindlm.matching import equal
 from kindlm.plan import Execution, QualifiedName
@@ -129,16 +129,12 @@ class FoundAnswers(RecordedAnswers):
     def _reply(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:  # noqa: ARG002
         """Return the outcome of a call; None if it may not be used, or its text is gone."""
         attempt = self._attempt(call.execution, call.attempt)
-        try:
-            outcome = attempt.outcome(call.call)
-        except PurgedError:
-            return None
-        if isinstance(outcome, CallFailed):
-            return Err(outcome.failure(attempt.paid_before(call.call)))
-        if not isinstance(outcome, ProviderResponded):
-            return None
-        calls, facts = tuple(outcome.tool_calls), reply_fields(attempt, outcome)
-        finish = outcome.finish_reason
+        answer = attempt.answer(call.call)
+        if not isinstance(answer, Ok):
+            return answer
+        event: ProviderResponded = answer.value
+        calls, facts = tuple(event.tool_calls), reply_fields(attempt, event)
+        finish = event.finish_reason
         return Ok(ModelReply(raw="", tool_calls=calls, finish_reason=finish, **facts))
 
 

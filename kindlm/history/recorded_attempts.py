@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
-from kindlm.errors import not_there
+from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events import load_event
 from kindlm.events.codec import Payload, read
 from kindlm.events.execution_events import (
@@ -22,7 +22,6 @@ from kindlm.events.execution_events import (
     AgentFailed,
     AgentReplied,
     AgentSent,
-    CallAnswered,
     CallFailed,
     Conversation,
     ExecutionFinished,
@@ -153,9 +152,17 @@ class RecordedAttempt:
         """Yield the events of the conversation with the target under test."""
         return map(self._load, self._talk)
 
-    def outcome(self, call: int) -> CallAnswered | CallFailed | None:
-        """Return the outcome of a call, without the body; None if the call did not end."""
-        return self._load(self._outcomes[call]) if call in self._outcomes else None
+    def answer(self, call: int) -> Result[Any] | None:
+        """Return the event with the answer of a call, without the body, or the error of the call.
+
+        It is None if the call did not end, or texts of the answer are gone.
+        """
+        try:
+            outcome = self._load(self._outcomes[call])
+        except (KeyError, PurgedError):
+            return None
+        is_error = isinstance(outcome, CallFailed)
+        return Err(outcome.failure(self.paid_before(call))) if is_error else Ok(outcome)
 
     def paid_before(self, call: int) -> PaidBefore:
         """Return what was paid before the answer of a call, for the same request.

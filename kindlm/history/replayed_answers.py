@@ -17,7 +17,6 @@ from typing import Any, Self
 
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
-from kindlm.events.execution_events import AgentReplied, CallFailed
 from kindlm.history.recorded_answers import (
     FoundAnswers,
     RecordedCall,
@@ -264,15 +263,12 @@ class ReplayedAgent:
         (user, call), message = exchanges[number], request.messages[-1]
         if not is_as_recorded(message, user):
             return self._miss(*differences(user, message.text, f"message {number + 1} of the user"))
-        try:
-            outcome = attempt.outcome(call)
-        except PurgedError:
-            outcome = None
-        if isinstance(outcome, CallFailed):
-            return Err(outcome.failure(attempt.paid_before(call)))
-        if not isinstance(outcome, AgentReplied):
+        answer = attempt.answer(call)
+        if answer is None:
             return self._miss("the answer was purged or withheld, or never came")
-        facts, step = reply_fields(attempt, outcome), outcome.step()
+        if isinstance(answer, Err):
+            return answer
+        facts, step = reply_fields(attempt, answer.value), answer.value.step()
         if repeat.number != self._execution.repeat:
             warning = as_repeat(repeat.number, self._execution.repeat)
             facts["warnings"] = (*facts["warnings"], warning)

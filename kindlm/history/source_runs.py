@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
-from kindlm.history.queries import body_of
+from kindlm.history.queries import body_of, value_of
 from kindlm.history.runs import Run, RunFilter, options_of, runs
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
@@ -20,7 +20,7 @@ _UNLOADED = f"SELECT count(*) FROM suites s WHERE {_NAMED} AND s.error_code IS N
 _SUITES = f"""
 SELECT project, name, path,
        (SELECT json_group_array(DISTINCT file) FROM planned_tests
-         WHERE suite = s.id AND selected AND file IS NOT NULL)
+         WHERE suite = s.id AND selected AND file IS NOT NULL) AS files
   FROM suites s WHERE {_WANTED} ORDER BY ordinal
 """  # noqa: S608 (constants of this module)
 
@@ -57,7 +57,7 @@ class SourceSuite:
     project: str
     name: str
     path: str
-    files: frozenset[str]
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,10 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         message = f"Run {run} recorded nothing{of}."
         return Err(not_there(message, "Choose another run: kindlm runs"))
     options = options_of(db, run)[run]
-    suites = (
-        SourceSuite(project, name, path, frozenset(json.loads(files)))
-        for project, name, path, files in db.execute(_SUITES, wanted)
-    )
     return Ok(
         SourceRun(
             info=info,
-            suites=tuple(suites),
+            suites=tuple(value_of(SourceSuite, row) for row in db.execute(_SUITES, wanted)),
             tests={QualifiedName(*row[:4]): _test(db, row) for row in tests},
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
@@ -111,11 +107,10 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
 
 
 def _test(db: sqlite3.Connection, row: sqlite3.Row) -> SourceTest:
-    ended = tuple(sorted(json.loads(row["ended"])))
     planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1)) if row["selected"] else ()
     texts = {
         Role(each["role"]): body_of(db, each["text"]["$ref"])
         for each in json.loads(row["messages"] or "[]")
     }
     first = {role: text for role, text in texts.items() if text is not None}
-    return SourceTest(bool(row["selected"]), ended, planned, first)
+    return value_of(SourceTest, row, planned=planned, first=first)

@@ -200,7 +200,7 @@ class TestSimulatedTools:
         talk(asks(weather("Oslo"), own=1, reports=(CODE,)), tools=(unmatched,))
         bench.log.flush().result()
         recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
-        again = recorded.outcome(1).step()
+        again = recorded.answer(1).value.step()
         assert [use.rule for use in again.tool_uses] == ["agent", "no response"]
         assert [problem.kind for problem in again.tool_uses[1].problems] == ["unmatched"]
 

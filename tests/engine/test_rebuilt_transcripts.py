@@ -214,10 +214,10 @@ def test_answers_cost_the_same_in_a_conversation_of_any_length(make: Any, bench:
             steps: list[int] = []
             reader.set_progress_handler(lambda: steps.append(1), 1)
             attempt = RecordedAttempt(reader, execution, 1)
-            answers = [attempt.outcome(call) for call in range(1, calls + 1)]
+            answers = [attempt.answer(call) for call in range(1, calls + 1)]
             reader.set_progress_handler(None, 0)
-            assert [answer and answer.call for answer in answers] == list(range(1, calls + 1))
-            assert attempt.outcome(calls + 1) is None
+            assert [answer and answer.value.call for answer in answers] == list(range(1, calls + 1))
+            assert attempt.answer(calls + 1) is None
             return len(steps) / calls
 
         assert work("r-2", calls) < 2 * work("r-1", 3)
