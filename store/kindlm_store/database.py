@@ -56,28 +56,37 @@ FORKED = "the event log was opened before this process was forked: open it again
 """A forked process has no writer thread, and must not use SQLite connections of its parent."""
 
 
-def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Return the write connection of a log whose file `make_ready` has prepared.
+def open_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """Return a write connection to an event log; create or migrate the file if needed.
 
-    Raises `OpenError` if the file cannot be written.
+    Raises `OpenError` if it can be no event log, or cannot be written.
     """
     with _opening(path):
-        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            raise OpenError(path, "cannot be written: the file or its folder is read-only")
-        connection = sqlite3.connect(
-            path, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
-        )
-        for pragma in (
-            f"synchronous = {synchronous}",
-            "secure_delete = ON",
-            "recursive_triggers = ON",
-            # In a file, pages for a rollback to a savepoint would be written once more.
-            "temp_store = MEMORY",
-            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
-            "cache_size = -16000",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
-        return connection
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if _state_of(path) != "ready":
+            with setup_lock(path):
+                if _state_of(path) != "ready":
+                    _set_up(path, synchronous)
+        return _connect_writer(path, synchronous)
+
+
+def _connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise OpenError(path, "cannot be written: the file or its folder is read-only")
+    connection = sqlite3.connect(
+        path, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
+    )
+    for pragma in (
+        f"synchronous = {synchronous}",
+        "secure_delete = ON",
+        "recursive_triggers = ON",
+        # In a file, pages for a rollback to a savepoint would be written once more.
+        "temp_store = MEMORY",
+        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        "cache_size = -16000",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
 
 
 def use_wal(connection: sqlite3.Connection, path: Path) -> None:
@@ -90,16 +99,6 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
         raise OpenError(path, "is in a file system without write-ahead logging")
     # From here on, `begin_immediate` waits for locks; a checkpoint must not wait.
     connection.execute("PRAGMA busy_timeout = 0")
-
-
-def make_ready(path: Path, synchronous: Synchronous) -> None:
-    """Create or migrate the file if needed; raise `OpenError` if it can be no event log."""
-    with _opening(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if _state_of(path) != "ready":
-            with setup_lock(path):
-                if _state_of(path) != "ready":
-                    _set_up(path, synchronous)
 
 
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
@@ -261,10 +260,8 @@ def _set_up(path: Path, synchronous: Synchronous) -> None:
     """Create or migrate the file; the caller holds the setup lock."""
     # Recorded conversations are private; SQLite gives the WAL the same mode.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(sqlite3.connect(path, timeout=_READ_WAIT, isolation_level=None)) as connection:
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+    with closing(_connect_writer(path, synchronous)) as connection:
         connection.execute("PRAGMA encoding = 'UTF-8'")
-        connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
         if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
             connection.execute("VACUUM")

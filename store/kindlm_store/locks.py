@@ -14,15 +14,16 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 
 from kindlm_store.new_event import utc_now
 from kindlm_store.store_errors import LockHeldError, OpenError
 
-_TRIES = 10
-_PAUSE = 0.005
-"""Seconds between tries: `is_held` of another process holds the lock for a moment."""
+_LEAST_PATIENCE_S = 0.1
+"""How long to try for a lock at least: `is_held` of another process holds it for a moment."""
+
+_PAUSE_S = 0.005
+"""Seconds between tries."""
 
 _NOTE_BYTES = 1_000
 
@@ -58,13 +59,15 @@ def stream_lock(
     `OpenError` if its file cannot be written.
     """
     file = _lock_file(path, stream)
+    until = time.monotonic() + max(patience_s, _LEAST_PATIENCE_S)
     try:
-        descriptor = _acquired(file, time.monotonic() + patience_s)
+        while (descriptor := _acquired(file)) is None:
+            if time.monotonic() > until:
+                raise LockHeldError(stream, holder(path, stream))
+            time.sleep(_PAUSE_S)
     except OSError as error:
         reason = f"{file.parent.name}: {error.strerror or error}"
         raise OpenError(Path(path), f"cannot be locked ({reason})") from error
-    if descriptor is None:
-        raise LockHeldError(stream, holder(path, stream))
     try:
         yield
     finally:
@@ -74,23 +77,18 @@ def stream_lock(
         os.close(descriptor)
 
 
-def _acquired(file: Path, until: float) -> int | None:
-    """Return the open lock file; give up after `_TRIES`, but not before `until` (monotonic)."""
-    for attempt in count():
-        if attempt >= _TRIES and time.monotonic() >= until:
-            break
-        if attempt:
-            time.sleep(_PAUSE)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        with ExitStack() as unused:
-            unused.callback(os.close, descriptor)
-            if _try(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) and _is_there(descriptor, file):
-                note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, note.encode(), 0)
-                unused.pop_all()
-                return descriptor
+def _acquired(file: Path) -> int | None:
+    """Return the open lock file; None if another holds it, or has just removed it."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    with ExitStack() as unused:
+        unused.callback(os.close, descriptor)
+        if _try(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) and _is_there(descriptor, file):
+            note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, note.encode(), 0)
+            unused.pop_all()
+            return descriptor
     return None
 
 

@@ -15,9 +15,8 @@ from kindlm_store.canonical import hash_text
 from kindlm_store.database import (
     FORKED,
     Synchronous,
-    connect_writer,
-    make_ready,
     open_reader,
+    open_writer,
     snapshot,
     translated,
     use_wal,
@@ -77,9 +76,8 @@ class EventLog:
         creates, and `OpenError` if the file is no event log, or no event may fit behind its last.
         """
         file = Path(path)
-        make_ready(file, synchronous)
         with ExitStack() as unused:
-            connection = unused.enter_context(closing(connect_writer(file, synchronous)))
+            connection = unused.enter_context(closing(open_writer(file, synchronous)))
             with translated(file):
                 guard = SchemaGuard(file, projections, repair=repair)
                 with snapshot(connection, file):
