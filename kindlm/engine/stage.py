@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -70,12 +70,7 @@ class ScriptedTrial:
         return sum(weight * score for weight, score in scored) / whole if whole else None
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
-        await self._block_if_over()
-        with self._ending_with_trial():
-            return await self._send(text)
-
-    async def _send(self, text: str) -> Result[tuple[Step, str | None]]:
-        async with self._one_by_one:
+        async with self._while_it_runs(), self._one_by_one:
             if self._lacks_answer:
                 self._talk.error = self._talk.error or CUT_OFF
             if self._talk.error is not None:
@@ -102,8 +97,7 @@ class ScriptedTrial:
         return self._concluded(index, expectation, finding, self._clock.monotonic())
 
     async def ask(self, question: Question) -> Result[ModelReply]:
-        await self._block_if_over()
-        with self._ending_with_trial():
+        async with self._while_it_runs():
             return await self._calls.ask(None, question)
 
     def record(self, payload: Payload) -> None:
@@ -129,9 +123,10 @@ class ScriptedTrial:
             self._over = asyncio.get_running_loop().create_future()
             await cut_off({task, *self._checks, *self._calling})
 
-    @contextmanager
-    def _ending_with_trial(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _while_it_runs(self) -> AsyncIterator[None]:
         """Let the end of the trial cut off a call that the script does not wait for."""
+        await self._block_if_over()
         task = asyncio.current_task()
         assert task is not None
         self._calling.add(task)

@@ -11,7 +11,7 @@ import json
 from abc import abstractmethod
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -276,6 +276,7 @@ class AgentTalk(_LiveTalk):
     observations: Sequence[Observation] = ()
     models: ReplayedModels | None = None
     failed: int = 0
+    opened: AsyncExitStack = field(default_factory=AsyncExitStack)
     conversation_id: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -293,7 +294,8 @@ class AgentTalk(_LiveTalk):
         conversation.transcript = seen_from(self.called, conversation.transcript)
         self.models = self.desk.models = None if answers is None else answers.models()
         agent = None if answers is None or self.models else answers.agent()
-        try:
+        async with AsyncExitStack() as opened:
+            opened.callback(self._end_observations)
             if agent is None:
                 run.budget.ask()
                 found = [each.observe(self.called, self.desk) for each in run.ports.observers]
@@ -304,21 +306,16 @@ class AgentTalk(_LiveTalk):
                     self.error = made.error
                     return self
                 agent, self.callee = made.value, callee(self.execution)
-            self.agent = await agent.__aenter__()
-        except BaseException:
-            self._end_observations()
-            raise
+            self.agent = await opened.enter_async_context(agent)
+            self.opened = opened.pop_all()
         return self
 
-    async def __aexit__(self, *exception: object) -> None:
+    async def __aexit__(self, *exception: Any) -> None:  # noqa: PYI036 - handed on
         """Close it; some agents report only now that an answer did not belong to its question."""
         try:
-            if self.agent is not None:
-                await self.agent.__aexit__(*exception)
+            await self.opened.__aexit__(*exception)
         except ConversationSpoilt as spoilt:
             self.error = self.error or spoilt.error
-        finally:
-            self._end_observations()
 
     def _end_observations(self) -> None:
         for observation in self.observations:
