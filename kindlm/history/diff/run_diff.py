@@ -7,6 +7,7 @@ Changes inside a test are read on request.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property, partial
 from itertools import chain
 from operator import itemgetter
@@ -20,7 +21,6 @@ from kindlm.history.diff.evidence_values import (
     BehaviourChange,
     FailOn,
     Kind,
-    RunEvidence,
     TestDiff,
     TestPair,
     Verdict,
@@ -50,7 +50,15 @@ class DiffOptions:
 
 
 class RunDiff:
-    """The changes between two runs of one history."""
+    """The changes between two runs of one history.
+
+    `attempts` are those by which rerun executions are compared, None if none was rerun, and
+    `counted_attempts` those that are read. `pairs` are all known tests with their results on both
+    sides, which are judged together: `evidence` has the result. `tests` are the requested ones:
+    those of AFTER in their order, then those that only BEFORE has. `kinds` has them by their kind
+    of change, in the order of `Kind`, and `compared` is how many ran on both sides. The suites
+    `unloaded` could not be loaded in AFTER, and those `left_out` are only in BEFORE.
+    """
 
     def __init__(self, before: RunView, after: RunView, options: DiffOptions) -> None:
         self._db = before.db
@@ -58,65 +66,43 @@ class RunDiff:
         self.after = after
         self.options = options
         self._config_between = cache(partial(config.compare_configs, self._db))
-
-    @cached_property
-    def attempts(self) -> samples.Attempts | None:
-        """The attempts by which rerun executions are compared; None if none was rerun."""
-        return samples.attempts_to_compare(self._db, self._runs)
-
-    @property
-    def counted_attempts(self) -> samples.Attempts:
-        """The attempts that are read; without reruns, each execution has one."""
-        return self.attempts or samples.Attempts.LAST
-
-    @cached_property
-    def tests(self) -> tuple[TestDiff, ...]:
-        """The requested tests: those of AFTER in their order, then those that only BEFORE has."""
-        found, failing = self.evidence.tests, frozenset(self.evidence.failing)
-        return tuple(
-            replace(test, evidence=found.get(key, test.evidence), fails=key in failing)
-            for test in self._unjudged_tests
-            if self._is_wanted(key := test.key)
+        self._runs = *before.runs, *after.runs
+        self.attempts = samples.attempts_to_compare(self._db, self._runs)
+        # Without reruns, each execution has one.
+        self.counted_attempts = self.attempts or samples.Attempts.LAST
+        self._suites = tuple(
+            [suite for suite in config.read_suites(view) if self._has_suite(suite)]
+            for view in (before, after)
         )
-
-    @cached_property
-    def kinds(self) -> dict[Kind, tuple[TestDiff, ...]]:
-        """The tests by their kind of change, in the order of `Kind`, without empty kinds."""
-        found: dict[Kind, list[TestDiff]] = {kind: [] for kind in Kind}
-        for test in self.tests:
-            found[test.kind].append(test)
-        return {kind: tuple(tests) for kind, tests in found.items() if tests}
-
-    @cached_property
-    def evidence(self) -> RunEvidence[QualifiedName]:
-        """The evidence for the changes; all tests are judged together."""
-        return judge_pair(
+        self.unloaded = tuple(suite.name for suite in self._suites[1] if suite.broken)
+        # The loaded files of each suite on both sides, first for the suites of AFTER.
+        paired: dict[tuple[str | None, str], tuple[list[config.Suite], list[config.Suite]]] = {}
+        for side in (1, 0):
+            for suite in self._suites[side]:
+                if not suite.broken:
+                    paired.setdefault((suite.project, suite.name), ([], []))[side].append(suite)
+        self._paired_suites = list(paired.values())
+        gone = (old[0].name for old, new in self._paired_suites if not new)
+        self.left_out = tuple(name for name in gone if name not in self.unloaded)
+        unjudged = self._read_tests()
+        self.pairs = {test.key: test.pair for test in unjudged if test.known}
+        self.evidence = judge_pair(
             self.pairs,
-            fail_on=self.options.fail_on,
-            regression_threshold=self.options.regression_threshold,
+            fail_on=options.fail_on,
+            regression_threshold=options.regression_threshold,
             asked=frozenset(filter(self._is_wanted, self.pairs)),
         )
-
-    @cached_property
-    def pairs(self) -> dict[QualifiedName, TestPair]:
-        """All known tests with their results on both sides, for the judgement."""
-        return {test.key: test.pair for test in self._unjudged_tests if test.known}
-
-    @cached_property
-    def unloaded(self) -> tuple[str, ...]:
-        """The suites that could not be loaded in AFTER."""
-        return tuple(suite.name for suite in self._suites[1] if suite.broken)
-
-    @cached_property
-    def left_out(self) -> tuple[str, ...]:
-        """The suites of BEFORE that are not in AFTER."""
-        gone = (old[0].name for old, new in self._paired_suites if not new)
-        return tuple(name for name in gone if name not in self.unloaded)
-
-    @cached_property
-    def compared(self) -> int:
-        """The number of tests that ran on both sides."""
-        return sum(test.compared for test in self.tests)
+        found, failing = self.evidence.tests, frozenset(self.evidence.failing)
+        self.tests = tuple(
+            replace(test, evidence=found.get(key, test.evidence), fails=key in failing)
+            for test in unjudged
+            if self._is_wanted(key := test.key)
+        )
+        kinds: dict[Kind, list[TestDiff]] = {kind: [] for kind in Kind}
+        for test in self.tests:
+            kinds[test.kind].append(test)
+        self.kinds = {kind: tests for kind, tests in kinds.items() if tests}
+        self.compared = sum(test.compared for test in self.tests)
 
     @cached_property
     def lacks_results(self) -> bool:
@@ -169,29 +155,8 @@ class RunDiff:
         """Return the changes inside a test."""
         return read_details(self, test)
 
-    @property
-    def _runs(self) -> tuple[str, ...]:
-        return *self.before.runs, *self.after.runs
-
-    @cached_property
-    def _suites(self) -> tuple[list[config.Suite], ...]:
-        """The requested suites of both sides; one that could not be loaded has no project."""
-        return tuple(
-            [suite for suite in config.read_suites(view) if self._has_suite(suite)]
-            for view in (self.before, self.after)
-        )
-
-    @cached_property
-    def _paired_suites(self) -> list[tuple[list[config.Suite], list[config.Suite]]]:
-        """The loaded files of each suite on both sides, first for the suites of AFTER."""
-        found: dict[tuple[str | None, str], tuple[list[config.Suite], list[config.Suite]]] = {}
-        for side in (1, 0):
-            for suite in self._suites[side]:
-                if not suite.broken:
-                    found.setdefault((suite.project, suite.name), ([], []))[side].append(suite)
-        return list(found.values())
-
     def _has_suite(self, suite: config.Suite) -> bool:
+        """Return whether a suite is requested; one that could not be loaded has no project."""
         wanted = self.options.suites
         return wanted is None or any(
             suite.name == name and suite.project in (project, None) for project, name in wanted
@@ -203,41 +168,46 @@ class RunDiff:
             return view.is_whole()
         return all(view.is_whole(name, project) for project, name in self.options.suites)
 
-    @cached_property
-    def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
-        sides = self.before.runs, self.after.runs
-        return tuple(read_added(self._db, runs, self.counted_attempts) for runs in sides)
+    def _is_wanted(self, key: QualifiedName) -> bool:
+        wanted = (self.options.test or "").casefold()
+        return any(wanted in name.casefold() for name in (key.suite, key.name))
 
-    @cached_property
-    def _unjudged_tests(self) -> tuple[TestDiff, ...]:
+    def _read_tests(self) -> list[TestDiff]:
+        """Return all tests, not judged yet."""
         grading = samples.grading_checks(self._db, self._runs)
         read = partial(
             samples.read_samples, self._db, attempts=self.counted_attempts, grading=grading
         )
+        added = [
+            read_added(self._db, view.runs, self.counted_attempts)
+            for view in (self.before, self.after)
+        ]
         found: list[tuple[tuple[bool, int, int], TestDiff]] = []
         for before, after in self._paired_suites:
             olds = {(test.name, test.target): test for file in before for test in read(file)}
             for new in chain.from_iterable(map(read, after)):
-                test = self._compare(olds.pop((new.name, new.target), None), new)
+                test = self._compare(olds.pop((new.name, new.target), None), new, added)
                 found.append(((False, new.file.ordinal, new.ordinal), test))
             # A test that is not in AFTER may be defined in a file that could not be loaded.
             lacks_file = any(file.unread or file.name in self.unloaded for file in after)
             for old in olds.values():
-                test = replace(self._compare(old, None), known=bool(after) and not lacks_file)
+                test = self._compare(old, None, added)
+                test = replace(test, known=bool(after) and not lacks_file)
                 found.append(((True, old.file.ordinal, old.ordinal), test))
-        return tuple(test for _, test in sorted(found, key=itemgetter(0)))
+        return [test for _, test in sorted(found, key=itemgetter(0))]
 
     def _compare(
-        self, old: samples.PlannedSamples | None, new: samples.PlannedSamples | None
+        self,
+        old: samples.PlannedSamples | None,
+        new: samples.PlannedSamples | None,
+        added: Iterable[Mapping[QualifiedName, AddedRepeats]],
     ) -> TestDiff:
         test = new or old
         assert test is not None
         key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
         before = side_of(old) if old else None
         after = side_of(new) if new else None
-        pair = TestPair(before, after)
-        behaviour = BehaviourChange()
-        changed = None
+        pair, behaviour, changed = TestPair(before, after), BehaviourChange(), None
         if old and new:
             changed = self._config_between(old.file, new.file)
             own_old, own_new, is_same = samples.independent_samples(old, new)
@@ -256,15 +226,9 @@ class RunDiff:
                 same_conversations=is_same,
                 checks=compared_tests.pair_checks(own_old, own_new, is_other),
             )
-        pair = with_added(pair, *(added.get(key) for added in self._added))
+        pair = with_added(pair, *(side.get(key) for side in added))
         known = all(side.counts.n for side in (before, after) if side)
         return TestDiff(key, before, after, behaviour, pair, changed, known)
-
-    def _is_wanted(self, key: QualifiedName) -> bool:
-        if not self.options.test:
-            return True
-        wanted = self.options.test.casefold()
-        return any(wanted in name.casefold() for name in (key.suite, key.name))
 
     def _arguments(self, digest: str) -> object:
         text = samples.text_with(self._db, digest)
