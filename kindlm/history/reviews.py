@@ -11,7 +11,7 @@ are left out of the figures of the judge, and likewise of a criterion.
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -228,19 +228,18 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     clear = [execution for execution in executions if execution.people is not None]
     decided = [execution for execution in clear if execution.recorded is not None]
     # Pairs of verdicts, of a judge and of people, by criterion ("" for all together) and judge.
-    pairs: dict[tuple[str, str], list[tuple[bool | None, bool | None]]] = {}
+    pairs = defaultdict[tuple[str, str], list[tuple[bool | None, bool | None]]](list)
     left_out = 0
     for execution in clear:
-        judged: dict[tuple[str, str], list[JudgedCriterion]] = {}
+        judged = defaultdict[tuple[str, str], list[JudgedCriterion]](list)
         for criterion in execution.criteria:
             for label in ("", criterion.label):
-                judged.setdefault((label, criterion.judge or ""), []).append(criterion)
+                judged[label, criterion.judge or ""].append(criterion)
         counted = [key for key, own in judged.items() if execution.counts_for(own)]
         for key in counted:
             passed = all(criterion.passed for criterion in judged[key])
-            pairs.setdefault(key, []).append((passed, execution.people))
-        if judged and all(label for label, _ in counted):
-            left_out += 1
+            pairs[key].append((passed, execution.people))
+        left_out += bool(judged) and all(label for label, _ in counted)
     found = [_count_agreement(pairs[key], *key) for key in sorted(pairs)]
     return PeopleAndJudges(
         reviewed=len(executions),

@@ -8,8 +8,10 @@ unless the target did not answer again until the end of the run, and so was unre
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from itertools import islice
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence import judge_pair, settle
@@ -176,10 +178,6 @@ def share_out(
 
 
 def _in_turn(wanted: Mapping[QualifiedName, int], most: int) -> dict[QualifiedName, int]:
-    given = dict.fromkeys(wanted, 0)
-    for _ in range(max(wanted.values(), default=0)):
-        for key, number in wanted.items():
-            if given[key] < number and most > 0:
-                given[key] += 1
-                most -= 1
-    return {key: number for key, number in given.items() if number}
+    rounds = range(max(wanted.values(), default=0))
+    turns = (key for given in rounds for key, number in wanted.items() if given < number)
+    return dict(Counter(islice(turns, max(most, 0))))

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.queries import paid_for_test, value_of
+from kindlm.history.queries import paid_for_test
 from kindlm.history.rows import TestView, read_test, test_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
@@ -151,14 +151,14 @@ scored AS (
     FROM repeats e
     JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
    WHERE a.score IS NOT NULL)
-SELECT EXISTS (SELECT 1 FROM repeats e JOIN provider_calls c ON c.execution = e.id
-                WHERE c.purpose = 'test' AND c.recorded_in IS NOT NULL) AS is_cached,
-       (SELECT avg(mean) FROM (
-          SELECT avg(score) AS mean FROM scored WHERE kind = 'judge' GROUP BY label)) AS judge,
-       (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')) AS weighted,
+SELECT (SELECT avg(mean) FROM (
+          SELECT avg(score) AS mean FROM scored WHERE kind = 'judge' GROUP BY label)),
+       (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')),
        (SELECT json_group_array(DISTINCT coalesce(c.reported_model, c.model))
           FROM repeats e JOIN provider_calls c ON c.execution = e.source
-         WHERE c.purpose = 'test' AND c.status = 'responded') AS models
+         WHERE c.purpose = 'test' AND c.status = 'responded'),
+       EXISTS (SELECT 1 FROM repeats e JOIN provider_calls c ON c.execution = e.id
+                WHERE c.purpose = 'test' AND c.recorded_in IS NOT NULL)
 """
 
 
@@ -240,18 +240,19 @@ def read_trend(
     points = []
     for row in rows:
         key = row["suite"], test.name, test.target
-        figures = db.execute(_FIGURES, key).fetchone()
+        judge, weighted, models, is_cached = db.execute(_FIGURES, key).fetchone()
         paid = paid_for_test(db, *key)
-        read = {
-            "run": found[row["run"]],
-            "config_hash": row["config_hash"],
-            "test": read_test(db, *key),
-            "cost_usd": None if paid.unknown else paid.total_usd,
-            "models": tuple(sorted(json.loads(figures["models"]))),
-            "is_cached": bool(figures["is_cached"]),
-            "changes": (),
-        }
-        points.append(value_of(TrendPoint, figures, **read))
+        point = TrendPoint(
+            found[row["run"]],
+            row["config_hash"],
+            read_test(db, *key),
+            judge=judge,
+            weighted=weighted,
+            cost_usd=None if paid.unknown else paid.total_usd,
+            models=tuple(sorted(json.loads(models))),
+            is_cached=bool(is_cached),
+        )
+        points.append(point)
     changed = [replace(new, changes=tuple(_changes(old, new))) for new, old in pairwise(points)]
     return Trend(test, tuple([*changed, *points[-1:]][:limit]), more=len(points) > limit)
 

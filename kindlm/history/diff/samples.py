@@ -65,9 +65,8 @@ class Attempts(StrEnum):
     @property
     def executions(self) -> str:
         """SQL: the executions as these attempts left them, with `last_status`."""
-        if self is Attempts.FIRST:
-            return _AS_FIRST
-        return "(SELECT *, status AS last_status FROM executions)"
+        as_last = "(SELECT *, status AS last_status FROM executions)"
+        return _AS_FIRST if self is Attempts.FIRST else as_last
 
     def of(self, ended: Sequence[AttemptView]) -> AttemptView:
         """Return the attempt that counts, of those that ended."""
@@ -324,12 +323,11 @@ def _sample(row: Sequence[Any], grading: Collection[Scored] | None) -> Sample:
     if error is not None:
         failures.add(Failure("error", "", error))
     means = {(kind, label): mean for kind, label, mean in scored}
-    drift = [1 - mean for (kind, _), mean in means.items() if kind == "drift"]
-    scores = (
-        means
-        if grading is None
-        else {each: mean for each, mean in means.items() if each[0] in SCORED or each in grading}
-    )
+    scores = {
+        scored: mean
+        for scored, mean in means.items()
+        if grading is None or scored[0] in SCORED or scored in grading
+    }
     if score is not None:
         scores["score", "checks"] = score  # the mean of all checks of a scenario
     turns: dict[int, int] = {}
@@ -339,8 +337,8 @@ def _sample(row: Sequence[Any], grading: Collection[Scored] | None) -> Sample:
         turns[call] = last = max(1, last + users)
     texts = {turns[call]: digest for call, *_, has_text, digest in answers if has_text}
     origins = [recorded_in for *_, recorded_in, _, _ in answers]
-    figures = {"latency": latency, "tokens": tokens, "cost": cost}
-    measured = {"drift": max(drift, default=None), **figures}
+    drift = max((1 - mean for (kind, _), mean in means.items() if kind == "drift"), default=None)
+    measured = {"drift": drift, "latency": latency, "tokens": tokens, "cost": cost}
     return Sample(
         id=identity,
         # A replayed answer names the original call, such as `k3f9x2ab-17.1/3`. With a call of its
