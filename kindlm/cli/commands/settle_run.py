@@ -27,7 +27,6 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.diff.evidence_values import TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_names import find_sides, one_run
 from kindlm.history.run_view import RunView
 from kindlm.plan import QualifiedName, Selection, make_plan
@@ -64,7 +63,7 @@ def settle_runs(options: SettleOptions) -> int:
         pair = SettledPair(
             before,
             after,
-            diff.attempts or Attempts.FIRST,  # added repeats may be retried
+            diff.counted_attempts,
             diff.pairs,
             threshold,
             read_unfinished(db, before if options.of_before else after),

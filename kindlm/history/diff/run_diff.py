@@ -68,8 +68,7 @@ class RunDiff:
         self._config_between = cache(partial(config.compare_configs, self._db))
         self._runs = *before.runs, *after.runs
         self.attempts = samples.attempts_to_compare(self._db, self._runs)
-        # Without reruns, each execution has one.
-        self.counted_attempts = self.attempts or samples.Attempts.LAST
+        self.counted_attempts = self.attempts or samples.Attempts.FIRST
         self._suites = tuple(
             [suite for suite in config.read_suites(view) if self._has_suite(suite)]
             for view in (before, after)
