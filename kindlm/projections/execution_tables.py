@@ -16,17 +16,13 @@ _OUTCOME = """
         cost_source TEXT, cost_then_usd REAL, finish_reason TEXT, warnings TEXT, score REAL"""
 
 _ENDED = """
-               data ->> 'status' AS status, at AS finished_at,
-               data ->> '$.output.$ref' AS output_ref, data ->> 'error_code' AS error_code,
-               data ->> 'error_number' AS error_number, data ->> '$.error.$ref' AS error_ref,
-               data ->> 'hint' AS hint, data ->> '$.trace.$ref' AS trace_ref,
-               data ->> 'answers' AS answers, real(data ->> 'latency_ms') AS latency_ms,
+               at AS finished_at, FIELDS OF data (
+                   status, output_ref, error_code, error_number, error_ref, hint, trace_ref,
+                   answers, latency_ms, cost_usd, cost_source, cost_then_usd, score),
                data ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
                data ->> '$."gen_ai.usage.output_tokens"' AS output_tokens,
-               real(data ->> 'cost_usd') AS cost_usd, data ->> 'cost_source' AS cost_source,
-               real(data ->> 'cost_then_usd') AS cost_then_usd,
                data ->> '$."gen_ai.response.finish_reason"' AS finish_reason,
-               coalesce(data ->> 'warnings', '[]') AS warnings, real(data ->> 'score') AS score"""
+               coalesce(data ->> 'warnings', '[]') AS warnings"""
 
 EXECUTIONS = Projection(
     "executions",
@@ -50,10 +46,9 @@ EXECUTIONS = Projection(
     -- Events of several attempts may be folded in any order; only the last attempt counts.
     ON execution.started:
         REPLACE INTO executions BY NAME
-        SELECT execution AS id, run, run || '/' || (data ->> 'suite') AS suite, number,
-               data ->> 'test' AS test, data ->> 'target' AS target, data ->> 'repeat' AS repeat,
-               attempt, coalesce(data ->> 'tags', '[]') AS tags, at AS started_at,
-               data ->> 'messages' AS messages, data ->> '$.tools.$ref' AS tools_ref,
+        SELECT execution AS id, run, run || '/' || (data ->> 'suite') AS suite, number, attempt,
+               FIELDS OF data (test, target, repeat, messages, tools_ref), at AS started_at,
+               coalesce(data ->> 'tags', '[]') AS tags,
                -- such as `k3f9x2ab-17.2`
                coalesce(rtrim(rtrim(data ->> 'source', '0123456789'), '.'), execution) AS source,
                coalesce(CAST(replace(data ->> 'source',
@@ -104,13 +99,12 @@ PROVIDER_CALLS = Projection(
         PRIMARY KEY (execution, attempt, call));
     ON provider.requested agent.sent:
         INSERT INTO provider_calls BY NAME
-        SELECT execution, attempt, data ->> 'call' AS call, run,
+        SELECT execution, attempt, run, FIELDS OF data (call, fingerprint, after, assertion),
                iif(type = 'agent.sent', 'test', data ->> 'purpose') AS purpose,
                coalesce(data ->> '$."gen_ai.provider.name"', data ->> 'adapter') AS provider,
                coalesce(data ->> '$."gen_ai.request.model"', data ->> 'agent') AS model,
-               data ->> 'attempt' AS try, data ->> 'fingerprint' AS fingerprint,
-               coalesce(data ->> 'parameters', '{}') AS parameters, data ->> 'after' AS after,
-               data ->> 'assertion' AS assertion, coalesce(data ->> 'messages', '[]') AS messages,
+               data ->> 'attempt' AS try, coalesce(data ->> 'parameters', '{}') AS parameters,
+               coalesce(data ->> 'messages', '[]') AS messages,
                at AS requested_at, version AS first_event
           FROM new_events ORDER BY seq
     ON provider.responded agent.replied provider.failed agent.failed:
@@ -159,20 +153,18 @@ TOOL_CALLS = Projection(
         PRIMARY KEY (execution, attempt, position));
     ON tool.called:
         INSERT INTO tool_calls BY NAME
-        SELECT execution, attempt, data ->> 'index' AS position, run, data ->> 'call' AS call,
-               data ->> '$."gen_ai.tool.name"' AS tool,
-               data ->> '$."gen_ai.tool.call.id"' AS call_id,
-               data ->> '$.arguments.$ref' AS arguments_ref, at AS called_at,
+        SELECT execution, attempt, data ->> 'index' AS position, run,
+               FIELDS OF data (call, arguments_ref), data ->> '$."gen_ai.tool.name"' AS tool,
+               data ->> '$."gen_ai.tool.call.id"' AS call_id, at AS called_at,
                version AS first_event
           FROM new_events ORDER BY seq
     -- The calls that an agent reports; simulated ones are recorded already.
     ON agent.replied:
         INSERT INTO tool_calls BY NAME
         SELECT execution, attempt, t.value ->> 'index' AS position, run, data ->> 'call' AS call,
-               t.value ->> 'name' AS tool, t.value ->> 'id' AS call_id,
-               t.value ->> '$.arguments.$ref' AS arguments_ref,
+               FIELDS OF t.value (arguments_ref, response_ref), t.value ->> 'name' AS tool,
+               t.value ->> 'id' AS call_id,
                coalesce(nullif(t.value ->> 'rule', ''), 'agent') AS rule,
-               t.value ->> '$.response.$ref' AS response_ref,
                nullif(t.value ->> 'problems', '[]') AS problems, at AS called_at,
                version AS first_event
           FROM new_events, json_each(data, '$.tool_calls') t
@@ -204,14 +196,10 @@ AGENT_SPANS = Projection(
     ON agent.traced:
         INSERT INTO agent_spans BY NAME
         SELECT execution, attempt, data ->> 'call' AS call, s.key AS position, run,
-               s.value ->> 'id' AS span, s.value ->> 'parent' AS parent,
-               s.value ->> 'kind' AS kind, s.value ->> '$.name.$ref' AS name_ref,
-               real(s.value ->> 'start_ms') AS start_ms,
-               real(s.value ->> 'duration_ms') AS duration_ms,
+               s.value ->> 'id' AS span, FIELDS OF s.value (
+                   parent, kind, name_ref, start_ms, duration_ms, message_ref, input_ref,
+                   output_ref),
                coalesce(s.value ->> 'failed', 0) AS failed,
-               s.value ->> '$.message.$ref' AS message_ref,
-               s.value ->> '$.input.$ref' AS input_ref,
-               s.value ->> '$.output.$ref' AS output_ref,
                s.value ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
                s.value ->> '$."gen_ai.usage.output_tokens"' AS output_tokens
           FROM new_events, json_each(data, '$.spans') s
@@ -234,18 +222,15 @@ ASSERTIONS = Projection(
     ON assertion.evaluated:
         INSERT INTO assertions BY NAME
         SELECT execution, attempt, data ->> 'index' AS position, run,
-               data ->> '$."gen_ai.evaluation.name"' AS kind, data ->> 'label' AS label,
+               FIELDS OF data (
+                   label, threshold, failure_code, message_ref, expected_ref, actual_ref,
+                   trace_ref, duration_ms, line, turn, demands),
+               data ->> '$."gen_ai.evaluation.name"' AS kind,
                data ->> '$."gen_ai.evaluation.score.label"' AS outcome,
                real(data ->> '$."gen_ai.evaluation.score.value"') AS score,
-               real(data ->> 'threshold') AS threshold, data ->> 'failure_code' AS failure_code,
-               data ->> '$.message.$ref' AS message_ref,
-               data ->> '$.expected.$ref' AS expected_ref,
-               data ->> '$.actual.$ref' AS actual_ref,
-               coalesce(data ->> 'evidence', '[]') AS evidence,
                data ->> '$."gen_ai.evaluation.explanation".$ref' AS reasoning_ref,
-               data ->> '$.trace.$ref' AS trace_ref, real(data ->> 'duration_ms') AS duration_ms,
-               data ->> 'line' AS line, data ->> 'turn' AS turn,
-               coalesce(data ->> 'advisory', 0) AS advisory, data ->> 'demands' AS demands
+               coalesce(data ->> 'evidence', '[]') AS evidence,
+               coalesce(data ->> 'advisory', 0) AS advisory
           FROM new_events ORDER BY seq
     """,
 )

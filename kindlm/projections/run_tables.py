@@ -41,14 +41,12 @@ RUNS = Projection(
         PRIMARY KEY (run));
     ON run.started:
         INSERT INTO runs BY NAME
-        SELECT run AS id, data ->> 'project' AS project, data ->> 'label' AS label,
-               data ->> 'mode' AS mode, data ->> 'planned' AS planned, at AS started_at,
-               data ->> 'group' AS group_id, data ->> 'shard' AS shard,
+        SELECT run AS id, FIELDS OF data (project, label, mode, planned, shard, ci, source_run),
+               at AS started_at, data ->> 'group' AS group_id,
                data ->> '$.git.commit' AS git_commit, data ->> '$.git.branch' AS git_branch,
                CASE WHEN data ->> 'git' <> '{}' THEN coalesce(data ->> '$.git.dirty', 0) END
                    AS git_dirty,
-               data ->> 'ci' AS ci, data ->> '$.versions.kindlm' AS kindlm_version,
-               data ->> 'source_run' AS source_run, version AS first_event
+               data ->> '$.versions.kindlm' AS kindlm_version, version AS first_event
           FROM new_events ORDER BY seq
     -- A run may be stopped and resumed several times in a batch: each column has its last event.
     ON run.resumed run.extended:
@@ -69,8 +67,7 @@ RUNS = Projection(
     -- NULL removes the label, also the one that the run began with.
     ON run.labelled:
         INSERT INTO run_labels BY NAME
-        SELECT data ->> 'run' AS run, data ->> 'label' AS label, data ->> 'by' AS labelled_by,
-               at, id AS event
+        SELECT FIELDS OF data (run, label), data ->> 'by' AS labelled_by, at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (run) DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (run_labels.at, run_labels.event)
@@ -101,16 +98,12 @@ SUITES = Projection(
         PRIMARY KEY (suite, test, target)) WITHOUT ROWID;
     ON suite.started suite.skipped:
         REPLACE INTO suites BY NAME
-        SELECT suite AS id, run, data ->> 'ordinal' AS ordinal, data ->> 'suite' AS name,
-               data ->> 'project' AS project, data ->> 'front_end' AS front_end,
-               data ->> 'path' AS path, data ->> 'config_hash' AS config_hash,
-               data ->> '$.config.$ref' AS config_ref, data ->> 'baseline_run' AS baseline_run,
-               iif(type = 'suite.started', coalesce(data ->> 'tags', '[]'), NULL) AS tags,
-               at AS started_at,
+        SELECT suite AS id, run, data ->> 'suite' AS name, FIELDS OF data (
+                   ordinal, project, front_end, path, config_hash, config_ref, baseline_run,
+                   error_code, error_number, hint_ref, line, gates),
+               at AS started_at, data ->> '$.message.$ref' AS error_ref,
                iif(type = 'suite.skipped', data ->> 'tests', NULL) AS skipped_tests,
-               data ->> 'error_code' AS error_code, data ->> 'error_number' AS error_number,
-               data ->> '$.message.$ref' AS error_ref, data ->> '$.hint.$ref' AS hint_ref,
-               data ->> 'line' AS line, data ->> 'gates' AS gates,
+               iif(type = 'suite.started', coalesce(data ->> 'tags', '[]'), NULL) AS tags,
                iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread,
                iif(type = 'suite.started', coalesce(data ->> 'servers', '[]'), NULL) AS servers
           FROM {_LAST_OF_SUITES} ORDER BY seq
@@ -118,11 +111,10 @@ SUITES = Projection(
         DELETE FROM planned_tests WHERE suite IN (SELECT suite FROM {_LAST_OF_SUITES})
     ON suite.started suite.skipped:
         REPLACE INTO planned_tests BY NAME
-        SELECT suite, t.key AS ordinal, t.value ->> 'name' AS test, t.value ->> 'target' AS target,
-               t.value ->> 'selected' AS selected, coalesce(t.value ->> 'skip', 0) AS skip,
-               t.value ->> 'repeat' AS repeat, real(t.value ->> 'pass_rate') AS pass_rate,
-               coalesce(t.value ->> 'tags', '[]') AS tags, t.value ->> 'line' AS line,
-               t.value ->> 'file' AS file,
+        SELECT suite, t.key AS ordinal, t.value ->> 'name' AS test,
+               FIELDS OF t.value (target, selected, repeat, pass_rate, line, file),
+               coalesce(t.value ->> 'skip', 0) AS skip,
+               coalesce(t.value ->> 'tags', '[]') AS tags,
                real(t.value ->> '$.score_limits.min_mean') AS score_mean_min,
                real(t.value ->> '$.score_limits.max_std_dev') AS score_std_dev_max,
                iif(json_type(t.value, '$.confidence') IS NULL, 0.95,
@@ -153,10 +145,7 @@ GATES = Projection(
         PRIMARY KEY (run, suite, name));
     ON run.finished:
         INSERT INTO gates BY NAME
-        SELECT run, g.value ->> 'suite' AS suite, g.value ->> 'name' AS name,
-               real(g.value ->> 'threshold') AS threshold, real(g.value ->> 'actual') AS actual,
-               g.value ->> 'passed' AS passed, g.value ->> 'written' AS written,
-               g.value ->> 'message' AS message
+        SELECT run, FIELDS OF g.value (suite, name, threshold, actual, passed, written, message)
           FROM new_events, json_each(data, '$.gates') g ORDER BY seq, g.key
     """,
 )
@@ -173,9 +162,8 @@ BASELINES = Projection(
         PRIMARY KEY (project, suite, label));
     ON baseline.set baseline.removed:
         INSERT INTO baselines BY NAME
-        SELECT data ->> 'project' AS project, data ->> 'suite' AS suite,
-               coalesce(data ->> 'label', '') AS label, data ->> 'run' AS run,
-               data ->> 'runs' AS runs, data ->> 'by' AS "by", at, id AS event
+        SELECT FIELDS OF data (project, suite, run, runs), coalesce(data ->> 'label', '') AS label,
+               data ->> 'by' AS "by", at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (project, suite, label) DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (baselines.at, baselines.event)
@@ -203,8 +191,7 @@ REVIEWS = Projection(
     ON review.recorded:
         INSERT INTO reviews BY NAME
         SELECT (data ->> 'run') || '-' || (data ->> 'execution') AS execution,
-               data ->> 'by' AS "by", data ->> 'run' AS run, data ->> 'passed' AS passed,
-               data ->> '$.note.$ref' AS note_ref, at, id AS event
+               FIELDS OF data (run, passed, note_ref), data ->> 'by' AS "by", at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (execution, "by") DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (reviews.at, reviews.event)

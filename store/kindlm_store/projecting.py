@@ -14,7 +14,7 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -50,6 +50,7 @@ class Fold(NamedTuple):
     sql: str
 
 
+_FIELDS = re.compile(r"FIELDS OF (\S+) \(([^)]+)\)")
 # Comments directly above a section are not part of the one before it.
 _SECTION = re.compile(r"^(?: *--.*\n)* *(ON|VIEW) ([\w. ]+):\n", re.MULTILINE)
 
@@ -65,7 +66,8 @@ class Projection:
     A fold reads `new_events`, with the columns type, seq, version (the position in the stream), at,
     id, stream, subject, data (JSON), and those of `columns`. `INSERT INTO t BY NAME SELECT … AS c`
     fills the columns that the SELECT names, and `DO UPDATE BY NAME` after it updates them.
-    `real(data ->> 'path')` reads a decimal number.
+    `FIELDS OF data (a, b_ref)` reads columns from the members of their names: `b_ref` from the
+    reference to the text `b`, and REAL columns as `real(data ->> 'path')` reads decimal numbers.
 
     Attributes:
         name: Its name; unique in a file.
@@ -87,6 +89,7 @@ class Projection:
 
     def __post_init__(self) -> None:
         create, *sections = _SECTION.split(self.sql)
+        decimal = re.findall(r"(\w+) REAL", create)
         for statement in filter(None, (" ".join(each.split()) for each in create.split(";"))):
             command, kind, name, *_ = statement.split()
             if command != "CREATE":
@@ -97,7 +100,8 @@ class Projection:
                 select = dedent(sql).strip()
                 self.parts[names] = "view", f"CREATE VIEW {quoted(names)} AS \n{select}\n"
             else:
-                self.folds.append(Fold(frozenset(names.split()), sql))
+                expanded = _FIELDS.sub(lambda found: _columns(found[1], found[2], decimal), sql)
+                self.folds.append(Fold(frozenset(names.split()), expanded))
 
     @property
     def tables(self) -> dict[str, str]:
@@ -108,6 +112,15 @@ class Projection:
     def views(self) -> dict[str, str]:
         """The CREATE VIEW statements, by the names of the views."""
         return {name: sql for name, (kind, sql) in self.parts.items() if kind == "view"}
+
+
+def _columns(data: str, names: str, decimal: Collection[str]) -> str:
+    columns = []
+    for name in names.replace(",", " ").split():
+        path = f"$.{name.removesuffix('_ref')}.$ref" if name.endswith("_ref") else name
+        value = f"{data} ->> '{path}'"
+        columns.append(f"{f'real({value})' if name in decimal else value} AS {name}")
+    return ", ".join(columns)
 
 
 def quoted(name: str) -> str:

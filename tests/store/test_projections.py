@@ -21,6 +21,7 @@ from kindlm_store import (
     NewEvent,
     Projection,
     ProjectionError,
+    Text,
     open_reader,
 )
 from kindlm_store.projecting import MISREADS_NUMBERS, Projector
@@ -426,6 +427,20 @@ def test_numbers_are_read_as_python_reads_them(
     assert [repr(row[3]) for row in rows[len(numbers) :]] == [
         repr(row[4]) for row in rows[len(numbers) :]
     ]
+
+
+def test_fields_are_read_by_the_names_and_types_of_columns(path: Path) -> None:
+    sql = """
+    CREATE TABLE said (stream TEXT, by TEXT, text_ref TEXT, score REAL, PRIMARY KEY (stream))
+    ON said:
+        INSERT INTO said BY NAME SELECT stream, FIELDS OF data (by, text_ref, score) FROM new_events
+    """
+    with EventLog.open(path, projections=[Projection("said", 1, sql)]) as log:
+        log.append("s", [NewEvent("said", {"by": "me", "text": Text("Hi"), "score": 0.965784323})])
+        log.append("t", [NewEvent("said", {"by": None})])
+        first, second = tables(path, "said")["said"]
+        assert (log.text(first[2]), *first[::3], first[1]) == ("Hi", "s", 0.965784323, "me")
+    assert second == ("t", None, None, None)
 
 
 def test_a_statement_without_the_types_of_its_events_is_an_error() -> None:
