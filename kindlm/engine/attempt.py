@@ -79,38 +79,32 @@ def _started(
     )
 
 
-def _errored(error: KindlmError) -> dict[str, Any]:
-    """Return the fields of the event that ends an attempt with an error."""
-    return {
-        "status": Status.ERRORED,
-        "error_code": error.code.name,
-        "error_number": error.code.value,
-        "error": error.message,
-        "hint": error.hint,
-        "trace": error.trace or None,
-    }
+def _ended(status: Status, error: KindlmError | None, **facts: Any) -> ExecutionFinished:
+    """Return the event that ends an attempt; `facts` are the fields besides its result."""
+    if error is not None:
+        facts["error_code"], facts["error_number"] = error.code.name, error.code.value
+        facts |= {"error": error.message, "hint": error.hint, "trace": error.trace or None}
+    return ExecutionFinished(status=status, **facts)
 
 
 def end_unrun(
     execution: Execution,
     run: Recorder,
     attempt: int,
-    ending: Status | KindlmError = Status.SKIPPED,
+    status: Status = Status.SKIPPED,
     *,
+    error: KindlmError | None = None,
     reason: str | None = None,
 ) -> Finished:
-    """Record the end of an execution that does not run: its status, or its error.
+    """Record the end of an execution that does not run.
 
     `reason` says why it is skipped, if the test itself gives no reason.
     """
     recorder = run.about(execution.subject(attempt))
     recorder.record(_started(execution, attempt))
-    if isinstance(ending, KindlmError):
-        recorder.record(ExecutionFinished(**_errored(ending), latency_ms=0.0))
-        return Finished(execution, Status.ERRORED, ending)
     warnings = [reason] if reason else []
-    recorder.record(ExecutionFinished(status=ending, latency_ms=0.0, warnings=warnings))
-    return Finished(execution, ending)
+    recorder.record(_ended(status, error, latency_ms=0.0, warnings=warnings))
+    return Finished(execution, status, error)
 
 
 async def run_execution(
@@ -131,7 +125,8 @@ async def run_execution(
         held = None if ports.transcripts is None else ports.transcripts(execution)
         answers = None if ports.answers is None else ports.answers(execution)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-        return end_unrun(execution, ports.recorder, attempt, _crashed(crash))
+        error = _crashed(crash)
+        return end_unrun(execution, ports.recorder, attempt, Status.ERRORED, error=error)
     if isinstance(held, str):
         return end_unrun(execution, ports.recorder, attempt, reason=held)
     calls = Calls(run, execution, attempt, answers, last=0 if held is None else held.calls)
@@ -190,8 +185,7 @@ class _Attempt:
         if error is None:
             status = execution_status(list(map(attrgetter("outcome"), self._undone)))
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
-        known = _errored(error) if error else {"status": status}
-        calls.recorder.record(ExecutionFinished(**known, **self._facts(status), retried=retried))
+        calls.recorder.record(_ended(status, error, **self._facts(status), retried=retried))
         return Finished(
             self._execution,
             status,

@@ -87,13 +87,15 @@ class SimulatedTools:
         aside: Aside = here,
         call_server: Callable[[str, ToolCall], Awaitable[Any]] | None = None,
     ) -> None:
-        self._tools: dict[str, SimulatedTool] = {}
-        definitions: dict[str, ToolDefinition] = {}
-        for tool in tools:
-            self._tools[tool.name] = tool
-            parameters = NO_PARAMETERS if tool.parameters is None else tool.parameters
-            definitions[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
-        self.definitions = tuple(definitions.values())
+        self._tools = {tool.name: tool for tool in tools}
+        self.definitions = tuple(
+            ToolDefinition(
+                each.name,
+                each.description,
+                NO_PARAMETERS if each.parameters is None else each.parameters,
+            )
+            for each in self._tools.values()
+        )
         self._aside = aside
         self._call_server = call_server
         self._state: dict[str, Any] = {}
@@ -117,7 +119,15 @@ class SimulatedTools:
         if chosen is None and tool.server is not None and self._call_server is not None:
             chosen = ToolAnswer(then=await self._call_server(tool.server, call)), _OF_SERVER
         if chosen is None:
-            return _unmatched(call, "no response", _no_response(tool), problems)
+            why = f"{tool.name!r} has no response for these arguments."
+            if tool.server is not None:
+                why += " Its server is not called in a replay, and was not asked this then."
+            elif tool.cassette is not None:
+                why += (
+                    f" Its cassette ({shown(tool.cassette)}) holds no call with equal arguments in"
+                    " the test of this name."
+                )
+            return _unmatched(call, "no response", why, problems)
         answer, rule = chosen
         response, delay_s = answer.then, answer.delay_ms / 1000
         if rule.startswith("responses"):  # only these are templates
@@ -212,18 +222,6 @@ class SimulatedTools:
         turn = self._answered[key]
         self._answered[key] += 1
         return min(turn, length - 1)
-
-
-def _no_response(tool: SimulatedTool) -> str:
-    message = f"{tool.name!r} has no response for these arguments."
-    if tool.server is not None:
-        return f"{message} Its server is not called in a replay, and was not asked this then."
-    if tool.cassette is None:
-        return message
-    return (
-        f"{message} Its cassette ({shown(tool.cassette)}) holds no call with equal arguments"
-        " in the test of this name."
-    )
 
 
 def _unmatched(
