@@ -85,7 +85,7 @@ def by_form(message: str) -> Discriminator:
 CommandLine = Annotated[
     Annotated[str, Field(min_length=1), BeforeValidator(check_command), Tag(TEXT)]
     | Annotated[Words, Tag(LIST)],
-    by_form("must be a text or a list of texts"),
+    by_form("must be text or a list of texts"),
 ]
 """A program and its arguments, split as a shell would if it is one text."""
 

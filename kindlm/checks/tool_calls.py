@@ -209,7 +209,7 @@ class ToolCall(ExpectedCall, CheckSection):
             nearest, code, message = _closest(faults)
             actual = described(nearest, uses[nearest])
             if nearest not in meant:
-                message = f"No call to {tool} is as expected; call {nearest}: {message}"
+                message = f"No call to {tool} matches; call {nearest}: {message}"
             return failed(code, f"{message}.", expected=expected, actual=actual)
         made = list(dict.fromkeys(use.call.name for use in uses))
         if UNNAMED in made and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
@@ -242,7 +242,7 @@ class ToolCall(ExpectedCall, CheckSection):
         names = [each.call.name for each in uses] if self._is_timed else []
         if order is not None and order != index:
             there = names[order] if order < len(names) else self.tool
-            message = f"{tool} was call {index}, expected as call {order}"
+            message = f"{tool} was call {index}, expected to be call {order}"
             if there != self.tool:
                 message = f"{tool} was called before {named(there)}"
                 if order < index:

@@ -79,7 +79,7 @@ class TrajectoryCall(ExpectedCall):
         if self.turn not in (None, turn):
             found.append(f"made in turn {turn}, expected in turn {self.turn}")
         if self.order not in (None, call):
-            found.append(f"expected as call {self.order}")
+            found.append(f"expected to be call {self.order}")
         return found
 
 

@@ -361,7 +361,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         path = error.ctx.command_path if error.ctx else f"kindlm {next(known)}"
         # pydantic checks the values, and its messages say "input".
         message = error.format_message().replace(": Value error, ", ": ")
-        show([misuse(_INPUT.sub(r"\1 \2.", message), f"How it is used: {path} --help")])
+        show([misuse(_INPUT.sub(r"\1 \2.", message), f"For help: {path} --help")])
     return code if isinstance(code, int) else int(code is not None)
 
 

@@ -70,7 +70,7 @@ def _dialect_fault(schema: Any) -> str | None:
 
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
     if dialect is not None and not isinstance(dialect, str):
-        return "$schema must be a text"
+        return "$schema must be text"
     default = jsonschema.Draft202012Validator if dialect is None else _UNKNOWN_DIALECT
     validator: Any = jsonschema.validators.validator_for(schema, default=default)
     if validator is _UNKNOWN_DIALECT:

@@ -144,14 +144,14 @@ Input = Annotated[
         list[
             Annotated[
                 Annotated[Text, Tag(TEXT)] | Annotated[MessageConfig, Tag(MAPPING)],
-                by_form("must be a text, or a mapping with `role` and `content`"),
+                by_form("must be text, or a mapping with `role` and `content`"),
             ]
         ],
         Field(min_length=1),
         AfterValidator(_in_order),
         Tag(LIST),
     ],
-    by_form("must be a text, a list of messages, or a mapping with `user`"),
+    by_form("must be text, a list of messages, or a mapping with `user`"),
 ]
 """The messages to the target: a text, a list of messages, or the keys of a prompt."""
 

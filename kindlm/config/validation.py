@@ -257,7 +257,7 @@ _QUOTED = re.compile(r'"([A-Za-z][\w-]*)"')
 
 
 _EXPECTED = {
-    "string_type": "a text",
+    "string_type": "text",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",

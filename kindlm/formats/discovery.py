@@ -27,10 +27,9 @@ PACK_MARK = "pack:"
 """The prefix of a pack's name. A pack is the scenarios of an installed package."""
 
 WHAT_HOLDS_TESTS = (
-    "Tests are YAML files called kindlm.yaml or with `kindlm: 1` at their top, and test cases "
-    "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`; and scenarios: "
-    "Python files test_*.py or *_test.py with functions under @scenario, or YAML files with "
-    "`turns` that hold `says`."
+    "Tests are in kindlm.yaml and YAML files with `kindlm: 1` at the top; in scenarios, which are "
+    "files test_*.py or *_test.py with @scenario functions, or YAML files with `turns` and `says`; "
+    "and in EvalView cases, which are YAML or TOML files with `input`, `expected` and `thresholds`."
 )
 """The hint for a path without tests."""
 
@@ -94,7 +93,7 @@ def discover(path: Path) -> Result[Discovery]:
     except OSError as error:
         return Err(_unreadable(error, path))
     if front_end is None:
-        message = f"{str(path)!r} holds no tests."
+        message = f"{str(path)!r} contains no tests."
         return Err(misuse(message, WHAT_HOLDS_TESTS, SourceLocation(str(path))))
     return Ok(Discovery((Found(path, front_end),)))
 

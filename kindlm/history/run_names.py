@@ -121,7 +121,7 @@ def find_run_or_group(
     if not (newest_runs := list(runs(db, RunFilter(limit=_NAMED)))):
         return _error("No run is recorded yet.", "Record one: kindlm test")
     names = ", ".join(f"{run.id} ({run.label})" if run.label else run.id for run in newest_runs)
-    return _error(f"There is no run {wanted!r}.", f"The newest are {names}. All runs: kindlm runs")
+    return _error(f"There is no run {wanted!r}.", f"The newest runs: {names}. All: kindlm runs")
 
 
 def find_sides(
@@ -362,5 +362,5 @@ def label_problem(label: str, what: str = "label") -> KindlmError | None:
     return misuse(
         f"{label[:_LONGEST_LABEL]!r} cannot be a {what}.",
         f"A {what} is one line of at most {_LONGEST_LABEL} printable characters."
-        " Reserved are baseline, latest, previous, names with ~ and those that begin with git:.",
+        " Reserved: baseline, latest, previous, names with ~, and names that begin with git:.",
     )

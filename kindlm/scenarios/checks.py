@@ -144,7 +144,7 @@ def verdict_of(result: CheckResult) -> Verdict:
 def required_text(argument: str, text: str) -> str:
     """Return the text of an argument; raises `TypeError` or `ValueError` if there is none."""
     if not isinstance(text, str):
-        raise TypeError(f"{argument} must be a text, not {text!r}")
+        raise TypeError(f"{argument} must be text, not {text!r}")
     if not text:
         raise ValueError(f"{argument} is empty")
     return text

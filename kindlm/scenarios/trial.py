@@ -130,7 +130,7 @@ class _Checking:
             TypeError: the value is always true, such as a coroutine that was not awaited.
         """
         if not isinstance(message, str):
-            raise TypeError(f"the message of t.require must be a text, not {message!r}")
+            raise TypeError(f"the message of t.require must be text, not {message!r}")
         if isinstance(what, Reply | ConversationChecks):
             if message:
                 way = f"t.require(reply).contains(…), or t.require(reply.text, {message!r})"

@@ -84,8 +84,8 @@ def server_login(
 
 NO_SERVER = KindlmError(
     ErrorCode.CLOUD_AUTH_ERROR,
-    "No history server is named.",
-    "Name it with `upload.apiUrl` or KINDLM_URL; or log in: kindlm login --url URL",
+    "No history server is configured.",
+    "Set `upload.apiUrl` or KINDLM_URL, or log in: kindlm login --url URL",
 )
 
 

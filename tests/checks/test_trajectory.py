@@ -174,7 +174,7 @@ class TestNearestMiss:
         [
             ({"turn": 2, "order": 1}, ""),
             ({"turn": 1}, "made in turn 2, expected in turn 1"),
-            ({"order": 0}, "expected as call 0"),
+            ({"order": 0}, "expected to be call 0"),
         ],
     )
     @pytest.mark.parametrize("mode", MODES)

@@ -29,7 +29,7 @@ def test_a_range_may_be_a_single_number() -> None:
 @pytest.mark.parametrize(
     ("order", "calls", "message"),
     [
-        (1, ["lookup"], "lookup was call 0, expected as call 1"),
+        (1, ["lookup"], "lookup was call 0, expected to be call 1"),
         (1, ["lookup", "mail"], "lookup was called before mail"),
         (0, ["mail", "lookup"], "mail was called before lookup"),
     ],

@@ -150,7 +150,7 @@ def test_wrong_usage_is_said_in_the_words_of_a_command_line(
 ) -> None:
     errors = kindlm(*given).err
     assert said in errors
-    assert errors.endswith(f"How it is used: kindlm {given[0]} --help\n")
+    assert errors.endswith(f"For help: kindlm {given[0]} --help\n")
 
 
 def test_help_shows_no_python_types(kindlm: Any) -> None:

@@ -129,8 +129,8 @@ def test_which_of_several_runs_a_name_means_is_reported(record: Any, label: Any)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("latest", "Reserved are"),
-        ("git:main", "Reserved are"),
+        ("latest", "Reserved: "),
+        ("git:main", "Reserved: "),
         (" ", "cannot be a label"),
         ("run2", "the id of a run"),
     ],

@@ -54,7 +54,7 @@ def test_a_run_loses_what_it_alone_said(kindlm: Any, recorded: Any) -> None:
     assert SECRET.encode() in on_disk(recorded.path)
     outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
     assert outcome.code == 0, outcome.err
-    assert "more stay until the other runs that refer to them are purged" in outcome.err
+    assert "more stay until the other runs that use them are purged" in outcome.err
     assert SECRET.encode() not in on_disk(recorded.path)
     assert kindlm("verify", "--db", recorded.path).code == 0
     (purge,) = purges(recorded)

@@ -63,7 +63,7 @@ class TestRecording:
         outcome = review("latest", "1", "fail", "--note", "Too cold.\x1b[2J")
 
         assert (outcome.code, outcome.out) == (0, "")
-        assert "says that it fails; it was recorded as passed" in outcome.err
+        assert "reviewed as fail by" in outcome.err
         shown = kindlm("show", "latest", "1", "--db", history.path).out
         assert "Reviews" in shown
         assert "✗ fail  ann@" in shown

@@ -39,8 +39,8 @@ def lines_of(item: Diagnostic) -> list[str]:
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ("5", ["agent must be a text, but is the number 5"]),
-        ("{endpoint: 5}", ["agent.endpoint must be a text, but is the number 5"]),
+        ("5", ["agent must be text, but is the number 5"]),
+        ("{endpoint: 5}", ["agent.endpoint must be text, but is the number 5"]),
         ("127.0.0.1:8000", ["agent must be a URL"]),
         ("nowhere", ["agent must be a URL"]),
         ("{command: python agent.py}", ['The key "adapter" is missing in agent']),
@@ -135,7 +135,7 @@ defaults: {judgeModel: claude}
     Write backslashes as they are in single quotes, and double them in double quotes
 19:5 102 The key "expect" is missing in tests[1]
     Add `expect:`, such as `expect: {output: {contains: [refund]}}`
-21:21 102 tests[1].vars.message must be a text, but is the number 5
+21:21 102 tests[1].vars.message must be text, but is the number 5
     Put it in quotes to make it a string
 7:27 200 The provider "opnai" is not configured
     Did you mean "openai"?
@@ -189,11 +189,11 @@ upload: {apiUrl: cloud}
     )
     assert shown(loaded) == snapshot("""\
 
-11:15 102 tests[0].vars.a must be a text, but is the number 1
+11:15 102 tests[0].vars.a must be text, but is the number 1
     Put it in quotes to make it a string
-11:21 102 tests[0].vars.b must be a text, but is the boolean true
+11:21 102 tests[0].vars.b must be text, but is the boolean true
     Put it in quotes to make it a string
-11:30 102 tests[0].vars.c must be a text, but is a list
+11:30 102 tests[0].vars.c must be text, but is a list
     For example: `vars: {message: "I was charged twice."}`
 12:13 102 tests[0].repeat must be a whole number, but is the text "3"
     Write it without quotes
@@ -246,7 +246,7 @@ serve: [{name: a, command: run, ready: {line: up}, timeoutMs: 500ms}]
     )
     assert shown(loaded) == snapshot("""\
 
-10:34 102 tests[0].expect.output.contains[0] must be a text, but is a mapping
+10:34 102 tests[0].expect.output.contains[0] must be text, but is a mapping
     For example: `contains: [refund, REF-5678]`
 10:62 102 tests[0].expect.latencyMs must be a number, but is the text "1.5s"
 10:77 102 tests[0].expect.costUsd must be a number, but is the text "$0.05"
@@ -274,10 +274,10 @@ serve:
     assert shown(loaded) == snapshot("""\
 
 12:12 102 serve[0].name may hold letters, digits and _ only
-12:26 102 serve[0].command must be a text or a list of texts
+12:26 102 serve[0].command must be text or a list of texts
 12:37 102 Unknown key "lien" in serve[0].ready
     Did you mean "line"?
-13:30 102 serve[1].command[1] must be a text, but is the number 5
+13:30 102 serve[1].command[1] must be text, but is the number 5
     Put it in quotes to make it a string
 13:41 102 serve[1].ready must be a URL or a mapping with `line`
 14:24 102 serve[2].command has a quote that is never closed

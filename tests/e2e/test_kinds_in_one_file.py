@@ -63,14 +63,14 @@ ANSWERING: Final = [
 ]
 REFUSED: Final = [
     (MODEL % (", endWth: x", ""), 'Did you mean "endWith"?'),
-    (MODEL % (", endWith: 5", ""), "providers.loud.endWith must be a text"),
+    (MODEL % (", endWith: 5", ""), "providers.loud.endWith must be text"),
     (AGENT % (", times: x", ""), "agents[0].times must be a whole number"),
     (AGENT % (", time: 2", ""), 'Did you mean "times"?'),
     (AGENT.replace("echo", "ecko") % ("", ""), 'Did you mean "echo"?'),
     (MODEL.replace("shouting", "shoutin") % ("", ""), 'Did you mean "shouting"?'),
     (CHECK % "{ polite: { word: [x] } }", 'Did you mean "words"?'),
     (CHECK % "{ polit: {} }", 'Did you mean "polite"?'),
-    (CHECK % "{ polite: { words: {} } }", "polite.words must be a text, but is a mapping"),
+    (CHECK % "{ polite: { words: {} } }", "polite.words must be text, but is a mapping"),
 ]
 DECIDED: Final = CHECK % "{ polite: {}, output: { contains: [thank] } }"
 IMPOLITE: Final = CHECK % "{ polite: { words: [kindly] } }"

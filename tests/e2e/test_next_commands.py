@@ -135,7 +135,7 @@ def test_a_history_that_was_named_is_named_in_each_hint_of_a_command_that_takes_
     for arguments, suggested in (
         (["runs"], "Record a run: kindlm test --db 'a b.db'\n"),
         (["test", "--resume"], "Record a run: kindlm test --db 'a b.db'\n"),
-        (["runs", "--nonsense"], "How it is used: kindlm runs --help\n"),
+        (["runs", "--nonsense"], "For help: kindlm runs --help\n"),
         (["push", "--insecure"], "Record a run: kindlm test --db 'a b.db'\n"),
     ):
         assert suggested in workspace.run(*arguments, "--db", "a b.db").stderr

@@ -179,7 +179,7 @@ def test_an_optional_key_may_be_left_out(shop: Shop) -> None:
     ("kind", "valid", "invalid", "message"),
     [
         ("date", "2026-01-02", "soon", "should be a valid date"),
-        ("Path", "orders/a1.txt", 5, "must be a text"),
+        ("Path", "orders/a1.txt", 5, "must be text"),
         ("Maybe[date]", "2026-01-02", None, "is empty"),
         ("Maybe[Since]", {"day": "2026-01-02"}, {"day": "soon"}, "should be a valid date"),
         ("tuple[int, ...]", [1, 2], [1, "2"], "must be a whole number"),

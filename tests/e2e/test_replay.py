@@ -382,7 +382,7 @@ def test_what_cannot_be_replayed_is_reported(workspace: Workspace, server: Loopb
     workspace.report()
     for arguments, message in (
         (("--from", "nope"), "There is no run 'nope'"),
-        (("-t", "no similar request"), "no test fits the selection"),
+        (("-t", "no similar request"), "no test matches the selection"),
         (("nowhere.yaml",), "nowhere.yaml"),
     ):
         done = workspace.run("replay", *arguments)

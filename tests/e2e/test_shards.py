@@ -87,7 +87,7 @@ def test_a_shard_without_tests_says_so(workspace: Workspace, server: LoopbackSer
     write(workspace, server)
     done = workspace.run("test", "--shard", "6/6", "--run-group", "g")
     assert done.returncode == 1
-    assert "no test fits the selection" in done.stderr
+    assert "no test matches the selection" in done.stderr
     assert "--shard" in done.stderr
     assert len(server.requests) == 0
 

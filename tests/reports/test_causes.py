@@ -42,7 +42,7 @@ def wrong_amount(make: Any, amount: float, **arguments: Any) -> Any:
         "tool_called",
         "refund",
         "TOOL_CALL_ARGS_MISMATCH",
-        f"No call to refund is as expected; call 0: amount: expected 5, got {amount}.",
+        f"No call to refund matches; call 0: amount: expected 5, got {amount}.",
         expected={"tool": "refund", "argsMatch": {"id": 7, "amount": 5}},
         actual={"index": 0, "tool": "refund", "arguments": {"id": 7, "amount": amount} | arguments},
     )

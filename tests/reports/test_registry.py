@@ -36,7 +36,7 @@ def test_an_unknown_report_is_an_error_that_names_the_known(asked: str) -> None:
     report = find_report(asked)
     assert isinstance(report, Err)
     assert report.error.hint is not None
-    assert "There are: " in report.error.hint
+    assert "Available: " in report.error.hint
     for name in ("json", "junit", "terminal"):
         assert name in report.error.hint
 

@@ -263,7 +263,7 @@ UNASKED = {
     "t.require(reply.mentions)": "call it",
     't.require(reply, "it answered")': "an answer needs a check",
     "t.require(reply)": "No check follows",
-    't.require("it is polite", reply.mentions("please"))': "must be a text, not False",
+    't.require("it is polite", reply.mentions("please"))': "must be text, not False",
     't.require([t.judge(reply, "polite?")])': "await what it holds",
     't.require((reply.mentions("please"), "polite"))': "a tuple is always true",
     't.require({"polite": reply.mentions("please")})': "a dict is always true",

@@ -249,7 +249,7 @@ def test_the_file_of_the_project_names_the_server_not_what_a_run_recorded(
     file.rename(here / "shop" / "kindlm.yaml")
     gone = kindlm("push", "latest")
     assert gone.code == 1
-    assert "No history server is named." in gone.err
+    assert "No history server is configured." in gone.err
     assert not list(served.log.read())
     (here / "shop" / "kindlm.yaml").rename(file)
     assert kindlm("push", "latest").code == 0
@@ -373,7 +373,7 @@ def test_a_push_without_a_server_is_refused_before_anything_runs(
 ) -> None:
     suite(here)
     done = kindlm("test", "--push")
-    assert "No history server is named." in done.err
+    assert "No history server is configured." in done.err
     assert "kindlm login --url URL" in done.err
     assert "Name it with --url" not in done.err  # which it does not take
     assert kindlm("runs").code == 1

@@ -135,7 +135,7 @@ def _rescoring(
         for case in now.cases
     )
     never, why_incomplete = _never_ended(source, repeats)
-    parts = [f"Run {source.info.id} is checked again: {count(len(only & then), 'test')} of it"]
+    parts = [f"Checking run {source.info.id} again: {count(len(only & then), 'test')}"]
     if why_incomplete is not None:
         parts.append(why_incomplete)
     if new := len(only - then):
@@ -304,13 +304,13 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     plan = make_plan(request.suites, request.selection)
     if request.suites and len(plan) == 0:
         refuse(
-            "Nothing was tested: no test fits the selection.",
+            "Nothing was tested: no test matches the selection.",
             "Loosen -k, --suite, --test, --tags or --model. Or name a file: without one, kindlm"
             " replays only the tests that the run selected.",
         )
     if options.warnings:
-        called = "judges are asked what is new to them" if asks_judges else "no provider is called"
-        note(f"Everything is answered as in run {run}; {called}.")
+        called = "judges answer new questions" if asks_judges else "no provider is called"
+        note(f"All answers come from run {run}; {called}.")
         agents = (each.case.agent or each.suite.suite.agents.get(each.target) for each in plan)
         if names := sorted({agent.id for agent in agents if agent and agent.gateway}):
             note(

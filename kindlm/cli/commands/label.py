@@ -23,7 +23,7 @@ def label_command(
 ) -> None:
     """Name a run. A new label replaces the one before."""
     if (name is None) is not remove:
-        refuse("Write either a NAME or --remove.", "How it is used: kindlm label --help")
+        refuse("Write either a NAME or --remove.", "For help: kindlm label --help")
     name = name and name.strip()
     if name is not None and (problem := label_problem(name)) is not None:
         fail([problem])

@@ -164,7 +164,9 @@ def _report(found: Erasable, erased: Erased) -> None:
 def _shared(found: Erasable) -> str:
     if not found.shared:
         return ""
-    return f"; {found.shared:,} more stay until the other runs that refer to them are purged"
+    if found.shared == 1:
+        return "; 1 more stays until the other runs that use it are purged"
+    return f"; {found.shared:,} more stay until the other runs that use them are purged"
 
 
 def _going_on(reason: str) -> KindlmError:

@@ -23,7 +23,7 @@ from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 
-_USAGE = "How it is used: kindlm review --help"
+_USAGE = "For help: kindlm review --help"
 
 
 def review_command(
@@ -70,8 +70,7 @@ def review_command(
         view = RunView(reader, named_run(reader, run))
         found = or_fail(record_review(log, view, execution, passed, text, author()))
     agrees = found.status is (Status.PASSED if passed else Status.FAILED)
-    says = "passes" if passed else "fails"
-    recorded = ", as recorded" if agrees else f"; it was recorded as {found.status}"
-    note(f"{found.id}: {author()} says that it {says}{recorded}.")
+    recorded = "as recorded" if agrees else f"but recorded as {found.status}"
+    note(f"{found.id}: reviewed as {verdict} by {author()}, {recorded}.")
     if found.source != found.id:
         note(f"{found.source} has the same conversation: the review applies to both.")

@@ -43,7 +43,7 @@ def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
     """Write the plan of a dry run."""
     page = Page(out, options)
     executions = count(len(plan), "execution")
-    page.line(("Plan ", "bold"), f"{executions}; nothing is called, nothing is recorded")
+    page.line(("Plan ", "bold"), f"{executions}; nothing is called or recorded")
     total = Estimate()
     for planned in plan.suites:
         if any(case.selected for case in planned.cases):

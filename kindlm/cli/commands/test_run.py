@@ -110,7 +110,7 @@ def _check_options(options: TestOptions) -> None:
 
 
 def _refuse_nothing(request: RunRequest, paths: Sequence[Path]) -> NoReturn:
-    why = "no test fits the selection"
+    why = "no test matches the selection"
     hint = "Loosen -k, --suite, --test, --tags, --model, --shard or --failed; kindlm list shows the"
     hint += " tests."
     if not any(suite.cases for suite in request.suites):

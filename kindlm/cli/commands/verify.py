@@ -26,7 +26,7 @@ from kindlm_store.verification import Verification, verify_file
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
-_UNCHECKED = " (the tables are computed from these: kindlm history rebuild)"
+_UNCHECKED = "; tables are not checked, but can be computed again: kindlm history rebuild"
 """Without a run, tables are not checked: that would take as long as to compute them."""
 
 _LARGE = 1024**3
@@ -126,7 +126,7 @@ def _report_streams(
     unchecked = _UNCHECKED if only is None and found.ok else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{''.join(gone)}"
-    heads = count(found.heads, "noted head")
+    heads = count(found.heads, "seal")
     sys.stdout.write(f"{counts}, {texts}, {heads}: {verdict}{typed(unchecked)}\n")
 
 
