@@ -17,7 +17,7 @@ from kindlm_store.projecting import Projection, names_in
 from kindlm_store.store_errors import OpenError
 
 _MIGRATIONS = "_sqlite_migrations"
-"""The table in which sqlite-utils records migrations; sqlite-utils also makes its index."""
+"""A table, with an index, of files that early versions made: it is not read."""
 
 
 class SchemaProblem(NamedTuple):

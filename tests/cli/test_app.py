@@ -40,7 +40,6 @@ HEAVY = {
     "pydantic",
     "regex",
     "rich",
-    "sqlite_utils",
     "uvicorn",
     "yaml",
 }

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from kindlm_store import EventLog, Head, NewEvent
+from kindlm_store import EventLog, Head, NewEvent, open_reader
 from kindlm_store.verification import verify_file
 
 FIRST = Path(__file__).parent / "data" / "version-1.db"
@@ -25,6 +26,17 @@ def old(tmp_path: Path) -> Path:
 
 def test_the_file_is_the_one_that_was_checked_in() -> None:
     assert hashlib.sha256(FIRST.read_bytes()).hexdigest() == DIGEST
+
+
+def test_a_new_file_has_the_schema_of_version_1(old: Path, tmp_path: Path) -> None:
+    def schema(file: Path) -> dict[str, str]:
+        with closing(open_reader(file)) as db:
+            rows = db.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL")
+            # Early versions recorded migrations in a table.
+            return {name: sql for name, sql in rows if "_sqlite_migrations" not in name}
+
+    EventLog.open(tmp_path / "new.db").close()
+    assert schema(tmp_path / "new.db") == schema(old)
 
 
 def test_events_of_version_1_are_read_and_verified(old: Path) -> None:
