@@ -7,12 +7,11 @@ file can change a verdict there. `changed_tables` folds the events again and com
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 from kindlm.errors import ErrorCode, KindlmError, not_there
-from kindlm.history.queries import among
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     ProjectionError,
@@ -106,17 +105,3 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
                         yield f"table {table} is not what the events of run {run} say"
     except (ProjectionError, sqlite3.Error) as error:
         yield f"the tables of run {run} cannot be compared with its events: {error}"
-
-
-# Journals hold reviews, labels and baselines. An unreadable event may concern any run.
-_ABOUT = """
-SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
- WHERE s.name GLOB 'journal/*'
-   AND CASE WHEN json_valid(e.data) THEN json_extract(e.data, '$.run') IN $ids ELSE 1 END
- ORDER BY 1
-"""
-
-
-def journals_about(db: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
-    """Return the journals whose events about runs their tables are computed from."""
-    return [name for (name,) in db.execute(*among(_ABOUT, runs))]

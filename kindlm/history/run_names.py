@@ -62,11 +62,7 @@ SELECT project, group_id,
 _SUITES = "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL"
 
 
-def no_revision(_: str) -> None:
-    """Return None: only commits of recorded runs are known."""
-
-
-def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
+def find_run(db: sqlite3.Connection, wanted: str, revision: Revision | None = None) -> Result[str]:
     """Return the id of the run that a user names; a group is an error."""
     found = find_run_or_group(db, wanted, revision)
     return found if isinstance(found, Err) else one_run(found.value)
@@ -92,7 +88,7 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
 
 
 def find_run_or_group(
-    db: sqlite3.Connection, wanted: str, revision: Revision = no_revision
+    db: sqlite3.Connection, wanted: str, revision: Revision | None = None
 ) -> Result[Side]:
     """Return the run or group that a user names.
 
@@ -149,7 +145,7 @@ class RunNames:
     """Finds runs by their names, given the other side of the comparison if it is known."""
 
     def __init__(
-        self, db: sqlite3.Connection, other: Side | None = None, revision: Revision = no_revision
+        self, db: sqlite3.Connection, other: Side | None = None, revision: Revision | None = None
     ) -> None:
         self.db = db
         self.other = other
@@ -274,7 +270,7 @@ class RunNames:
         return Ok(chosen.side(self.db))
 
     def _at_revision(self, name: str) -> Result[Side]:
-        commit = self.revision(name) if name else None
+        commit = self.revision(name) if self.revision and name else None
         recorded = [(run.git_commit, run) for run in self.counted() if run.git_commit]
         # Runs name commits, also without git.
         start = commit or name

@@ -212,26 +212,38 @@ def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
 
 _ADDED = "SELECT id FROM runs WHERE mode = 'settled' AND source_run IN $ids ORDER BY started_at, id"
 
-# Journals with entries about a run, or that removed it as a baseline.
+# Journals hold reviews, labels and baselines. An unreadable event may concern any run.
 _JOURNALS = """
-WITH about AS (
-  SELECT * FROM event_log
-   WHERE stream GLOB 'journal/*'
-     AND (data ->> 'run' = :run
-          OR type = 'baseline.set' AND :run IN (SELECT value FROM json_each(data, '$.runs'))))
+WITH
+  entries AS (
+    SELECT s.name AS stream, t.name AS type, iif(json_valid(e.data), e.data, NULL) AS data
+      FROM streams s
+      JOIN events e ON e.stream = s.id
+      LEFT JOIN event_types t ON t.id = e.type
+     WHERE s.name GLOB 'journal/*'),
+  about AS (
+    SELECT * FROM entries
+     WHERE data IS NULL OR data ->> 'run' IN $ids
+        OR (type = 'baseline.set'
+            AND EXISTS (SELECT 1 FROM json_each(data, '$.runs') WHERE value IN $ids)))
 SELECT stream FROM about
  UNION
-SELECT j.stream
-  FROM event_log j
-  JOIN about s ON s.type = 'baseline.set' AND s.data ->> 'project' = j.data ->> 'project'
-   AND s.data ->> 'suite' = j.data ->> 'suite' AND s.data ->> 'label' IS j.data ->> 'label'
- WHERE j.stream GLOB 'journal/*' AND j.type = 'baseline.removed'
+SELECT e.stream
+  FROM entries e
+  JOIN about s ON s.type = 'baseline.set' AND s.data ->> 'project' = e.data ->> 'project'
+   AND s.data ->> 'suite' = e.data ->> 'suite' AND s.data ->> 'label' IS e.data ->> 'label'
+ WHERE e.type = 'baseline.removed'
 """
 
 # A journal is exported whole, so the other runs that it seals are needed, too.
 _SEALED = """
 SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
 """
+
+
+def journals_about(db: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+    """Return the journals with entries about runs, or that removed them as baselines."""
+    return [stream for (stream,) in db.execute(*among(_JOURNALS, runs))]
 
 
 def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], list[str]]:
@@ -247,14 +259,13 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
     added = (each for (each,) in db.execute(*among(_ADDED, own)))
     own[-1:-1] = [each for each in added if each not in own]
     wanted = list(own)
-    journals: dict[str, None] = {}
+    journals = list[str]()
     for each in wanted:
-        for (journal,) in db.execute(_JOURNALS, {"run": each}).fetchall():
-            if journal in journals:
-                continue
-            journals[journal] = None
-            sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
-            wanted += [other for other in sealed if other not in wanted]
+        for journal in journals_about(db, [each]):
+            if journal not in journals:
+                journals.append(journal)
+                sealed = (run for (run,) in db.execute(_SEALED, (journal,)))
+                wanted += [other for other in sealed if other not in wanted]
     return own, [*(f"run/{each}" for each in wanted), *journals], missing
 
 

@@ -17,7 +17,8 @@ from kindlm.cli.history_errors import repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.history.read_models import changed_tables, journals_about
+from kindlm.history.read_models import changed_tables
+from kindlm.history.runs import journals_about
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count

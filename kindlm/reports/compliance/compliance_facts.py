@@ -17,9 +17,10 @@ from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.baselines import Baseline, BaselineChecks, find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
-from kindlm.history.read_models import changed_tables, journals_about
+from kindlm.history.read_models import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import journals_about
 from kindlm.history.statistics import wilson_interval
 from kindlm.projections import RUN_LABEL
 from kindlm.reports import facts
