@@ -361,19 +361,16 @@ def held_conversation(
     repeat = next(recorded_repeats(db, run, execution), None)
     if repeat is None or repeat.number != execution.repeat or not repeat.has_ended:
         return f"run {run} has no conversation of it; run it: kindlm test"
-    source, case, why = repeat.source, execution.case, ""
-    calls = source.last_call
+    source, case, calls = repeat.source, execution.case, repeat.source.last_call
+    ended = RecordedAttempt(db, repeat.execution, repeat.attempt).finished
+    why = f"The run that held the conversation {source.id} is not in this history."
     try:
         events, started = list(source.talk()), source.started
     except PurgedError:
-        events, started = [], None
-        why = f"Texts of the conversation {source.id} were purged or withheld."
-    ended = RecordedAttempt(db, repeat.execution, repeat.attempt).finished
+        started, why = None, f"Texts of the conversation {source.id} were purged or withheld."
     if started is None or ended is None:
-        why = why or f"The run that held the conversation {source.id} is not in this history."
         hint = "Run the test again: kindlm test."
-        hint += " Or merge a history that has it: kindlm history merge"
-        error = not_there(why, hint)
+        error = not_there(why, f"{hint} Or merge a history that has it: kindlm history merge")
         return HeldConversation(source.id, Transcript(), (), error=error, calls=calls)
     transcript, failure = transcript_of(events), ended.failure
     now, then = 1 + len(case.follow_ups), len(transcript.turns)
