@@ -130,14 +130,6 @@ def score_name(kind: str, label: str) -> str:
     return label if kind in SCORED else f"{kind} {label}"
 
 
-USERS = """
-CASE WHEN c.try = 1 AND c.messages <> '[]' THEN
-  (SELECT count(*) FROM json_each(c.messages) m WHERE json_extract(m.value, '$.role') = 'user')
-ELSE 0 END
-"""
-"""SQL: how many messages of the user a call `c` sent; 0 for a retry."""
-
-
 class CallRef(NamedTuple):
     """A tool call in a turn, from 1; the digest of its arguments is None if they were erased."""
 
@@ -239,8 +231,12 @@ SELECT e.test, e.target, e.id, e.status, e.source, e.error_code, nullif(hex(o.di
                  GROUP BY kind, label ORDER BY min(position)) a) || ',' ||
        (SELECT json_group_array(json_array(c.call, c.users, c.reported_model, c.recorded_in,
                                            c.has_text, c.digest))
-          FROM (SELECT c.call, {USERS} AS users, c.reported_model, c.recorded_in,
-                       c.text_ref IS NOT NULL AS has_text, nullif(hex(t.digest), '') AS digest
+          FROM (SELECT c.call, c.reported_model, c.recorded_in, c.text_ref IS NOT NULL AS has_text,
+                       nullif(hex(t.digest), '') AS digest,
+                       -- the messages of the user that it sent; a retry repeats them
+                       iif(c.try = 1 AND c.messages <> '[]',
+                           (SELECT count(*) FROM json_each(c.messages) m
+                             WHERE json_extract(m.value, '$.role') = 'user'), 0) AS users
                   FROM provider_calls c LEFT JOIN contents t ON t.ref = c.text_ref
                  WHERE c.execution = e.source AND c.attempt = e.source_attempt
                    AND c.purpose = 'test' ORDER BY c.call) c) || ',' ||
