@@ -21,7 +21,7 @@ from kindlm.agents.tool_entries import reported_calls, tool_answer
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
-from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 from kindlm.wires import Spent, objects, parse_object
 
 _TEXTS = ("result", "output", "final_output", "raw")
@@ -55,7 +55,7 @@ def read_crew(text: str) -> AgentReply:
     # An execution without a tool says less than the tasks. Ids are those of tasks, not of calls.
     named = list[ToolUse]()
     for index, execution in enumerate(executions):
-        tool = first_text(execution.get("tool_used"))
+        tool = _tool_of(execution, "tool_used")
         if tool or not tasks:
             named.append(_use(execution, tool or "agent_execution", f"exec-{index}"))
     uses = merged_uses(uses, named, by_id=False)
@@ -120,11 +120,17 @@ def _text(value: Mapping[str, Any]) -> str | None:
 
 def _calls_of_task(task: Mapping[str, Any], default_id: str) -> list[ToolUse]:
     """Return the tool of a task, and the calls in its messages."""
-    tool, messages = first_text(task.get("tool")), task.get("messages")
+    tool, messages = _tool_of(task, "tool"), task.get("messages")
     if not isinstance(messages, list):
         return [_use(task, tool or "crew_task", default_id)]
     own = [_use(task, tool, default_id)] if tool else []
     return merged_uses(own, calls_of(read_messages(messages)), by_id=False)
+
+
+def _tool_of(entry: Mapping[str, Any], key: str) -> str | None:
+    """Return the name of a tool; one that is not a text may be that of any tool."""
+    found = entry.get(key)
+    return first_text(found) or (UNNAMED if found else None)
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

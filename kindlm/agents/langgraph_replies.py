@@ -81,7 +81,10 @@ class GraphDraft(Draft):
     shows_calls: bool = False
 
     def take(self, frame: Frame, number: int) -> None:
-        """Add an event; only the name `error` has a meaning, and lists are ignored."""
+        """Add an event; only the name `error` has a meaning.
+
+        Calls in a list are hidden, unless it is a piece of a message as LangGraph streams it.
+        """
         match frame.value:
             case NotJson() as broken:
                 raise broken
@@ -89,7 +92,11 @@ class GraphDraft(Draft):
                 raise FailedReply(error_text(frame.data if error is None else error))
             case dict() as event:
                 self.add(event, number)
-            case other if frame.text and not isinstance(other, list):
+            case [dict(), {"langgraph_node": _}]:
+                pass
+            case list() as told:
+                self.updates.append(("", {frame.type: told}))
+            case _ if frame.text:
                 self.add_text(frame.text, number)
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
@@ -308,16 +315,15 @@ class RunDraft(GraphDraft):
 
     def take(self, frame: Frame, number: int) -> None:
         """Add a `values` or `updates` event, or an error; ignores all others."""
-        value = frame.value
-        if frame.type not in ("values", "updates") or not isinstance(value, dict):
-            if isinstance(value, NotJson) or frame.type == "error":
+        match frame.type, frame.value:
+            case "values", dict() as state:
+                self.first = state if self.first is None else self.first
+                self.states += 1
+                self.add_state(state)
+            case "updates", dict() as nodes:
+                self.add_update({"": nodes} if "messages" in nodes else nodes)
+            case ("error", _) | (_, NotJson()) | ("values" | "updates", list()):
                 GraphDraft.take(self, frame, number)
-        elif frame.type == "values":
-            self.first = value if self.first is None else self.first
-            self.states += 1
-            self.add_state(value)
-        else:
-            self.add_update({"": value} if "messages" in value else value)
 
     def finished(self) -> ParsedAnswer:
         """Return the whole answer, without the steps of earlier answers."""

@@ -309,6 +309,17 @@ def test_calls_that_an_event_hides_beside_others_are_noticed() -> None:
     assert names_of(told) == ["pay"]
 
 
+@pytest.mark.parametrize("draft", [GraphDraft, RunDraft])
+def test_calls_in_a_list_of_events_are_noticed(draft: type[GraphDraft]) -> None:
+    state = ("values", {"messages": [ASKED, PAYS, PAID, DONE]})
+    steps = [{"type": "step", "tool": name, "parameters": {}} for name in ("look", "refund")]
+    piece = {"type": "AIMessageChunk", "tool_call_chunks": [{"name": "pay", "args": ""}]}
+    about = {"langgraph_node": "agent"}
+    assert_hidden(read(draft(SENT), events(("updates", steps), state)), "updates[1]")
+    assert_all_is_read(read(draft(SENT), events(("messages", [piece, about]), state)))
+    assert_all_is_read(read(draft(SENT), events(("updates", [{"act": None}]), state)))
+
+
 def test_definitions_of_tools_are_no_calls() -> None:
     flat = {"type": "function", "strict": True, **DEFINITION["function"]}  # type: ignore[dict-item]
     of_anthropic = {
@@ -370,6 +381,23 @@ def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     reply = read_call_answer(answer).reply
     assert names_of(reply) == ["pay", UNNAMED][not is_beside :]
     assert_hidden(reply, "data.trail.tool_calls")
+
+
+@pytest.mark.parametrize("part", [{"data": '{"name": "refund"}'}, {"text": "refund"}])
+def test_a_part_of_a2a_that_calls_itself_a_call_is_noticed(part: dict[str, Any]) -> None:
+    parts = [{"text": "Done."}, {**part, "metadata": {"adk_type": "function_call"}}]
+    message = {"role": "ROLE_AGENT", "parts": parts}
+    assert_hidden(
+        read_call_answer({"jsonrpc": "2.0", "result": {"message": message}}).reply, "metadata"
+    )
+
+
+@pytest.mark.parametrize("named", [["refund"], {"name": "refund"}])
+def test_the_tool_of_a_crew_that_is_no_text_may_be_any(named: Any) -> None:
+    task = {"description": "Refund.", "tool": named, "output": "ok"}
+    execution = {"agent_name": "a", "tool_used": named}
+    for body in ({"tasks": [task]}, {"tasks": [TASK], "agent_executions": [execution]}):
+        assert UNNAMED in names_of(read_crew(json.dumps({"result": "Done.", **body})))
 
 
 def test_a_state_tells_again_what_was_seen_elsewhere() -> None:

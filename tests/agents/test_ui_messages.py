@@ -95,6 +95,24 @@ def test_an_event_about_a_tool_in_unknown_words_is_a_call_of_an_unknown_tool(hea
     assert use.call.name == "unknown"
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        (text("ok"), {"payload": {"type": "tool-input-available", **CALL}}, {"type": "finish"}),
+        (
+            {"type": "RUN_STARTED"},
+            {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "ok"},
+            {"event": {"type": "TOOL_CALL_CHUNK", "toolCallId": "c1", "toolCallName": "refund"}},
+            {"type": "RUN_FINISHED"},
+        ),
+    ],
+)
+def test_a_call_inside_an_event_without_a_type_is_one_of_an_unknown_tool(hear, success, told):
+    reply = success(hear(*told))
+    assert [use.call.name for use in reply.tool_uses] == [UNNAMED]
+    assert reply.text == "ok"
+
+
 def test_data_of_the_agents_own_is_no_call(hear, success):
     told = {"type": "data-tool-progress", "data": 0.5}
     assert success(hear(text("ok"), told, {"type": "finish"})).tool_uses == ()

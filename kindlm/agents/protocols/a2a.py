@@ -149,10 +149,10 @@ def _text(message: Mapping[str, Any]) -> str:
 def _add_calls(calls: ReportedCalls, part: Mapping[str, Any]) -> str | None:
     """Add the calls and results in a part's data; return the path of another possible call."""
     data, about = part.get("data"), part.get("metadata")
-    if not isinstance(data, dict):
-        return None
     # The format of Google's ADK and of agents that follow it.
     kinds = [about.get(key) for key in ("adk_type", "type")] if isinstance(about, dict) else []
+    if not isinstance(data, dict):
+        return "metadata" if any(map(names_a_tool, kinds)) else None
     kind = next((it for it in (*kinds, data.get("type")) if names_a_tool(it)), None)
     uses = reported_calls(data, None) if kind is None else [read_tool_use(data)]
     for use in uses:

@@ -15,6 +15,7 @@ from typing import Any
 
 from kindlm.agents.chat_messages import calls_of, read_messages
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCalls
+from kindlm.agents.hidden_calls import calls_of_event
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
@@ -87,6 +88,8 @@ class RunDraft(Draft):
                 raise FailedReply(first_text(event.get("message")) or "no explanation")
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
                 # An unknown event may be the call that a test forbids.
+                self.calls.under(UNREAD.call.id)
+            case None if calls_of_event(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_text(self, event: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
+from kindlm.agents.hidden_calls import calls_of_event
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
@@ -83,6 +84,8 @@ class UiDraft(Draft):
                 self._add_to_call(kind, event, number)
             case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
                 # An unknown event may be the call that a test forbids.
+                self.calls.under(UNREAD.call.id)
+            case None if calls_of_event(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
