@@ -12,9 +12,10 @@ import shlex
 import signal
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
+    closing,
     contextmanager,
     nullcontext,
     redirect_stdout,
@@ -40,8 +41,8 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun, Steering
-from kindlm.engine.steady_loop import run_steadily
-from kindlm.engine.stop import SIGNAL_NAMES, Stop, leaving_nothing
+from kindlm.engine.steady_loop import SteadyLoop
+from kindlm.engine.stop import SIGNAL_NAMES, Stop
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard
 from kindlm.history.run_view import RunView
@@ -174,16 +175,17 @@ def record_run(
     remember_secrets(secret)
     view = make_progress(make_console(), shown=progress, redact=Redactor(secret))
     log = open_log(request.database, secret)
-    steering = Steering()
+    loop, stop = SteadyLoop(), Stop()
+    steering = Steering(loop, stop)
     # A signal ends the process only after unrecorded events are in a file.
     signals = held_signals() if held is None else nullcontext(held)
-    with signals as held, log, nullcontext() if beside is None else beside(steering):
+    aside = nullcontext() if beside is None else beside(steering)
+    with closing(loop), signals as held, log, aside:
         try:
             # Output of an agent in Python must not mix with a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
-                watcher = Watching(view, Stop(), steering, fail_fast)
-                work = _run(request, run, log, watcher, held)
-                run_steadily(_beating(leaving_nothing(work)))
+                watcher = Watching(view, stop, fail_fast, steering.started)
+                loop.run(_run(request, run, log, watcher, held))
         finally:
             guard.return_to_folder()
             # Also after an exception, unwritten events must not be lost with the process.
@@ -210,24 +212,22 @@ async def _run(
 ) -> None:
     stop = watcher.stop
     _log.info("The run starts", suites=len(request.suites))
-    with held.stopping(stop), watcher.steering.of(stop):
+    with held.stopping(stop):
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
 
-async def _beating(work: Awaitable[None]) -> None:
-    with guard.beating():
-        await work
-
-
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Shows a run on the terminal; with `fail_fast`, stops it at the first failure."""
+    """Shows a run on the terminal; with `fail_fast`, stops it at the first failure.
+
+    `steer` gets each run, or part of one, that is about to start.
+    """
 
     progress: ProgressView
     stop: Stop
-    steering: Steering
     fail_fast: bool
+    steer: Callable[[LiveRun], None] = lambda _: None
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Show the number of planned executions."""
@@ -235,7 +235,7 @@ class Watching:
 
     def started(self, run: LiveRun) -> None:
         """Show what is in flight."""
-        self.steering.started(run)
+        self.steer(run)
         self.progress.started(run)
 
     def finished(self, finished: Finished) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import KW_ONLY, field
 from typing import Generic, TypeVar
 
@@ -224,50 +224,30 @@ class Steering:
     A request made before the run starts takes effect at its start. After the end, it has no effect.
     """
 
-    _reason: str | None = None
-    _at_once: bool = False
+    _loop: asyncio.AbstractEventLoop
+    _stop: Stop
     _max_rpm: float | None = None
-    _loop: asyncio.AbstractEventLoop | None = None
-    _stop: Stop | None = None
     _run: LiveRun | None = None
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Let nothing new start; with `at_once`, executions in flight get their grace period."""
-        self._reason = self._reason or reason
-        self._at_once = self._at_once or at_once
-        self._pass_on()
+        self._call(self._stop.request if at_once else self._stop.wind_down, reason)
 
     def set_max_rpm(self, max_rpm: float) -> None:
         """Set how many calls a minute, above 0, each provider and agent gets from now on."""
-        self._max_rpm = max_rpm
-        self._pass_on()
-
-    @contextmanager
-    def of(self, stop: Stop) -> Iterator[None]:
-        """Let others steer the run of the running event loop while the context lasts."""
-        # Before the requests are read: a thread makes its request, and then looks for the loop.
-        self._loop, self._stop = asyncio.get_running_loop(), stop
-        self._apply()
-        try:
-            yield
-        finally:
-            self._loop = None
+        self._call(self._set_max_rpm, max_rpm)
 
     def started(self, run: LiveRun) -> None:
         """Register a run, or a part of one, whose executions are about to start."""
         self._run = run
-        self._apply()
+        if self._max_rpm is not None:
+            run.set_max_rpm(self._max_rpm)
 
-    def _pass_on(self) -> None:
-        if (loop := self._loop) is not None:
-            with suppress(RuntimeError):  # the loop has just been closed
-                loop.call_soon_threadsafe(self._apply)
+    def _set_max_rpm(self, max_rpm: float) -> None:
+        self._max_rpm = max_rpm
+        if self._run is not None:
+            self._run.set_max_rpm(max_rpm)
 
-    def _apply(self) -> None:
-        if self._reason is not None and self._stop is not None:
-            if self._at_once:
-                self._stop.request(self._reason)
-            else:
-                self._stop.wind_down(self._reason)
-        if self._max_rpm is not None and self._run is not None:
-            self._run.set_max_rpm(self._max_rpm)
+    def _call(self, change: Callable[[V], None], value: V) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
+            self._loop.call_soon_threadsafe(change, value)

@@ -7,13 +7,27 @@ from collections.abc import Coroutine
 from time import monotonic
 from typing import Any
 
+from kindlm.engine.stop import cut_off
+from kindlm.guard import guard
 
-class _SteadyLoop(asyncio.SelectorEventLoop):
+
+class SteadyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock no test or fixture can stop."""
+
     # Freezegun and the like replace the names of modules, and not the attributes of classes.
     time = staticmethod(monotonic)
 
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine, end the tasks that it left behind, and close the loop."""
+        with asyncio.Runner(loop_factory=lambda: self) as runner:
+            runner.run(_leaving_nothing(work))
 
-def run_steadily(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop of its own, whose clock no test or fixture can stop."""
-    with asyncio.Runner(loop_factory=_SteadyLoop) as runner:
-        runner.run(work)
+
+async def _leaving_nothing(work: Coroutine[Any, Any, None]) -> None:
+    # Test functions may start tasks and not wait for them, and block the loop at its end.
+    with guard.beating():
+        try:
+            await work
+        finally:
+            this = asyncio.current_task()
+            await cut_off(task for task in asyncio.all_tasks() if task is not this)

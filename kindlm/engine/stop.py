@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from kindlm.money import exceeds, plain_usd
 from kindlm.transcript import Cost
 from kindlm.values import plain_number
 from kindlm.wording import shown
-
-T = TypeVar("T")
 
 USED_UP = "the cost limit is exceeded"
 """Why a run winds down; `run_plan` adds the final amount once calls in flight have ended."""
@@ -295,15 +293,3 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
         # Python closes a coroutine that is no longer referenced: it raises inside, and waits. One
         # that catches that and retries would never end, so its task is never released.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
-
-
-async def leaving_nothing(work: Awaitable[T]) -> T:
-    """Return the result of an event loop's main work, and end the tasks that it left behind.
-
-    Test functions may start tasks and not wait for them.
-    """
-    try:
-        return await work
-    finally:
-        this = asyncio.current_task()
-        await cut_off(task for task in asyncio.all_tasks() if task is not this)

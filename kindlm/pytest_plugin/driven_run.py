@@ -24,8 +24,8 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
 from kindlm.engine.attempt import Finished
-from kindlm.engine.steady_loop import run_steadily
-from kindlm.engine.stop import Stop, leaving_nothing
+from kindlm.engine.steady_loop import SteadyLoop
+from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
@@ -222,7 +222,7 @@ class DrivenRun:
             with open_log(self._request.database, secret) as self.log:
                 try:
                     with suppress(WriteFailedError):
-                        run_steadily(leaving_nothing(self._session()))
+                        SteadyLoop().run(self._session())
                 finally:
                     if self.log.failure:
                         self.failure = self.log.failure

@@ -24,7 +24,6 @@ from kindlm.cli.run_recording import HeldSignals, Requested, Watching, held_sign
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
-from kindlm.engine.resources import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.fleet.coordinator import (
@@ -216,7 +215,7 @@ def _carry_out(
     with ExitStack() as stack:
         log = stack.enter_context(open_log(request.database, secret))
         reader = stack.enter_context(closing(log.reader()))
-        watching = Watching(progress, stop, Steering(), options.fail_fast)
+        watching = Watching(progress, stop, options.fail_fast)
         news = WorkerNews(reader, plan, shards.earlier, watching)
         coordinator = Coordinator(
             log, shards.left, shards.needed, request.limits, stop, news.tell, shards.earlier, warn
