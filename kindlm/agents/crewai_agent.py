@@ -1,6 +1,6 @@
 """The `crewai` adapter: crews behind the user's HTTP server.
 
-The section "crewai" of docs/how-to/agents.md says what kindlm sends and reads. A task without a
+The section "crewai" of docs/reference/agent-answers.md says what kindlm reads. A task without a
 `tool` and without `messages` counts as a call to the tool `crew_task`, as in EvalView.
 """
 

@@ -5,7 +5,7 @@ line or event that begins like a JSON object but is invalid was cut off or is br
 stream is then unreadable.
 
 The lost part of a broken stream may contain the tool call that a test forbids. So kindlm requires
-an end: "The end of a stream" in docs/how-to/agents.md lists those of each format.
+an end: "The end of a stream" in docs/reference/agent-answers.md lists those of each format.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads a graph's answer: one JSON value, or server-sent events.
 
 LangGraph's server names its events. Other servers give them a `type`: see the table under
-"langgraph" in docs/how-to/agents.md. An event without a type is a whole state, or an object with
-the changes that nodes made to the state.
+"langgraph" in docs/reference/agent-answers.md. An event without a type is a whole state, or an
+object with the changes that nodes made to the state.
 
 Tool calls come from `steps`, `intermediate_steps` and the messages. The text is that of the last
 message that is not the user's, else the text under a usual key.

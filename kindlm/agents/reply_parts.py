@@ -77,7 +77,7 @@ ANOTHER_PROTOCOL = (
 )
 BROKE_OFF = (
     "See the agent's log for why it stopped, or check that its server sends the event that ends the"
-    f" stream: {DOCS}/how-to/agents/#the-end-of-a-stream"
+    f" stream: {DOCS}/reference/agent-answers/#the-end-of-a-stream"
 )
 
 

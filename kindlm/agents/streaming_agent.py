@@ -1,7 +1,8 @@
 """The `tapescope` and `streaming` adapters: agents that answer with a stream of events.
 
-The section "tapescope and streaming" of docs/how-to/agents.md has the request and the events. An
-event is an object with a `type`, and its content under `data` or beside the type.
+The section "tapescope and streaming" of docs/how-to/agents.md has the request, and that of
+docs/reference/agent-answers.md the events. An event is an object with a `type`, and its content
+under `data` or beside the type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads tool calls from agents' answers, under all usual keys.
 
-The section "http" of docs/how-to/agents.md lists the keys, and says what must be readable.
+The section "http" of docs/reference/agent-answers.md lists the keys, and what must be readable.
 Arguments are an object or its JSON text. A result counts if its key is present, so 0, "" and false
 are results.
 """

@@ -1,8 +1,8 @@
 """A2A over JSON-RPC, in the versions 0.3 and 1.0: messages, and tasks with artifacts.
 
-The table under "A2A" in docs/how-to/agents.md lists what kindlm reads. kindlm asks for the whole
-answer, not for a stream. The protocol does not require agents to report tool calls. The next
-message sends the agent's id of the conversation (`contextId`) back.
+The table under "A2A" in docs/reference/agent-answers.md lists what kindlm reads. kindlm asks for
+the whole answer, not for a stream. The protocol does not require agents to report tool calls. The
+next message sends the agent's id of the conversation (`contextId`) back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AG-UI: the run of an agent as a stream of events.
 
-The table under "AG-UI" in docs/how-to/agents.md lists the events that kindlm reads. Steps,
-reasoning, activities, `CUSTOM` and `RAW` have neither text nor tool calls.
+The table under "AG-UI" in docs/reference/agent-answers.md lists the events that kindlm reads.
+Steps, reasoning, activities, `CUSTOM` and `RAW` have neither text nor tool calls.
 
 An empty line separates messages. Messages of a sub-agent to its agent are not part of the answer,
 but its tool calls count.

@@ -1,7 +1,7 @@
 """The UI message stream of Vercel's AI SDK, 5 and later.
 
-The table under "Vercel AI SDK" in docs/how-to/agents.md lists the events that kindlm reads. Steps,
-reasoning, sources, files and `data-…` have neither text nor tool calls.
+The table under "Vercel AI SDK" in docs/reference/agent-answers.md lists the events that kindlm
+reads. Steps, reasoning, sources, files and `data-…` have neither text nor tool calls.
 
 An empty line separates text parts. A repeated step (`reset-step`) discards its text, but its tool
 calls count.
