@@ -133,8 +133,9 @@ class ToolCall(ExpectedCall, CheckSection):
         return copy
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        at_any_time = (self.order, self.before, self.after) == (None, None, None)
         any_number = self.count is not None and self.count.bounds == ANY_NUMBER
-        if any_number and not self._is_timed and not self.should_not_call:
+        if any_number and at_any_time and not self.should_not_call:
             yield ("count",), "any number of calls will do"
 
     def unused(self) -> Iterator[tuple[Place, str, str]]:
@@ -192,7 +193,7 @@ class ToolCall(ExpectedCall, CheckSection):
             return failed(code, f"{message}.", expected=resolved(self), actual=actual)
         doubt = None
         room = None if bounds.high is None else bounds.high - len(meant)
-        if fitting is None and self._is_timed:
+        if fitting is None and (self.order, self.before, self.after) != (None, None, None):
             room = 0  # A call that may be to the tool may be at the wrong time.
         if room is not None:
             doubt = undecided_for_a_name(self.tool, uses, arguments=self.arguments, allowed=room)
@@ -221,10 +222,6 @@ class ToolCall(ExpectedCall, CheckSection):
             message += f" {named(alike[0])} is not {tool}: the names must be identical."
         return failed("TOOL_CALL_MISSING", message, expected=expected, actual=bounded(made))
 
-    @property
-    def _is_timed(self) -> bool:
-        return (self.order, self.before, self.after) != (None, None, None)
-
     def _faults(self, index: int, uses: Sequence[ToolUse]) -> Iterator[tuple[str, str]]:
         """Yield the faults of a call."""
         use = uses[index]
@@ -239,7 +236,8 @@ class ToolCall(ExpectedCall, CheckSection):
                 name = self.args_schema or "the schema"
                 yield code, f"its arguments do not fit {name}: {places}"
         tool, order, before, after = named(self.tool), self.order, self.before, self.after
-        names = [each.call.name for each in uses] if self._is_timed else []
+        is_timed = (order, before, after) != (None, None, None)
+        names = [each.call.name for each in uses] if is_timed else []
         if order is not None and order != index:
             there = names[order] if order < len(names) else self.tool
             message = f"{tool} was call {index}, expected to be call {order}"
