@@ -276,7 +276,8 @@ class Agent(Protocol):
     """An agent under test; one instance holds one conversation, as `async with`."""
 
     async def __aenter__(self) -> Self:
-        """Open what a conversation needs."""
+        """Open what a conversation needs; by default nothing."""
+        return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close it; nothing stays open or running, however the conversation ended.

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import (
@@ -37,7 +37,7 @@ from kindlm.agents.sandbox import (
 )
 from kindlm.agents.tool_entries import call_warnings
 from kindlm.errors import DOCS, Err, Ok, Result
-from kindlm.ports import AgentReply, AgentRequest
+from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import Command
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolCall, ToolUse
@@ -112,15 +112,12 @@ def _problem(report: Any) -> str | None:
     return None
 
 
-class CommandAgent:
-    """Implements `ports.Agent`: starts the program anew for each message."""
+class CommandAgent(Agent):
+    """Starts the program anew for each message."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
         self._who = ProgramWho("command", words=command.words)
         self._sandbox = LocalSandbox(Path(command.directory), environ)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close nothing."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import last_user_text, request_warnings
@@ -21,7 +21,7 @@ from kindlm.agents.sandbox import ProgramOptions, ProgramWho, program_secrets
 from kindlm.agents.served import http_target
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
-from kindlm.ports import AgentReply, AgentRequest
+from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.spelling import Spelling
 from kindlm.strict_json import read_json
 from kindlm.suite import AgentTarget, ListedTools
@@ -70,17 +70,14 @@ class Mcp(ProgramOptions):
         return McpAgent(who, lambda: ProgramLink(who, sandbox))
 
 
-class McpAgent:
-    """Implements `ports.Agent`; `link` makes the link of a new connection."""
+class McpAgent(Agent):
+    """Calls one tool for each message; `link` makes the link of a new connection."""
 
     def __init__(self, who: Who, link: Callable[[], ProgramLink | HttpLink]) -> None:
         self._who = who
         self._link = link
         self._connection: McpConnection | None = None
         self._calls = 0
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self._close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import zip_longest
-from typing import Any, Self
+from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
@@ -224,8 +224,8 @@ def _system_of(messages: Sequence[Message]) -> Message:
     return next(found, Message(Role.SYSTEM, ""))
 
 
-class ReplayedAgent:
-    """Gives the answers of a recorded conversation; implements `ports.Agent`.
+class ReplayedAgent(Agent):
+    """Gives the answers of a recorded conversation.
 
     It is the conversation of the nearest repeat whose messages are all available.
     """
@@ -241,9 +241,6 @@ class ReplayedAgent:
                 if started is not None:
                     self._held = repeat, started.messages, exchanges
                     break
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close nothing."""
