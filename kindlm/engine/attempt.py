@@ -235,9 +235,10 @@ class _Attempt:
         if agent is not None and case.fault is not None:
             return Talk(calls.conversation, case.fault)
         tools = Tools(self._simulated(servers), calls.conversation.record, self._ports.clock)
+        live: dict[str, Any] = {"calls": calls, "tools": tools, "messages": self._messages}
         if agent is None:
-            return ModelTalk(calls=calls, tools=tools, messages=self._messages)
-        return AgentTalk(calls=calls, tools=tools, messages=self._messages, called=agent)
+            return ModelTalk(calls.conversation, **live)
+        return AgentTalk(calls.conversation, **live, called=agent)
 
     def _simulated(self, servers: ToolServers) -> SimulatedTools:
         """Return the simulated tools of the case; in a replay, server tools are recorded ones."""

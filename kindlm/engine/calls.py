@@ -11,7 +11,7 @@ import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -196,7 +196,7 @@ class Calls:
                 return result
             now.http_status, now.retry_at = error.details.get("status"), clock.monotonic() + delay_s
             is_asked_for = bool(error.details.get("retry_after"))
-            with self.permit.waiting(), self.deadline.paused() if is_asked_for else nullcontext():
+            with self.waiting() if is_asked_for else self.permit.waiting():
                 await clock.sleep(delay_s)
             if error.details.get("resend"):
                 resent += 1

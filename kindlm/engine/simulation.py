@@ -87,15 +87,13 @@ class SimulatedTools:
         aside: Aside = here,
         call_server: Callable[[str, ToolCall], Awaitable[Any]] | None = None,
     ) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-        self.definitions = tuple(
-            ToolDefinition(
-                each.name,
-                each.description,
-                NO_PARAMETERS if each.parameters is None else each.parameters,
-            )
-            for each in self._tools.values()
-        )
+        self._tools: dict[str, SimulatedTool] = {}
+        definitions: dict[str, ToolDefinition] = {}
+        for tool in tools:
+            self._tools[tool.name] = tool
+            parameters = NO_PARAMETERS if tool.parameters is None else tool.parameters
+            definitions[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
+        self.definitions = tuple(definitions.values())
         self._aside = aside
         self._call_server = call_server
         self._state: dict[str, Any] = {}

@@ -179,12 +179,9 @@ class _LiveTalk(Talk):
     new: tuple[Message, ...] = ()
     after: int = 0
 
-    def __post_init__(self) -> None:
-        self.conversation, self.execution = self.calls.conversation, self.calls.execution
-
     async def converse(self) -> None:
         """Send the messages of the case; the first ones are recorded already."""
-        case = self.execution.case
+        case = self.calls.execution.case
         contexts = iter(case.contexts)
         written = (case.written or case).follow_ups
         await self._exchange(next(contexts, None))
@@ -212,8 +209,8 @@ class ModelTalk(_LiveTalk):
     async def _exchange(self, _: Mapping[str, Any] | None) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
         suite, tools = self.calls.suite, self.tools
-        target, timeout_s = suite.models[self.execution.target], suite.timeout_ms / 1000
-        most = self.execution.case.max_turns
+        target, timeout_s = suite.models[self.calls.execution.target], suite.timeout_ms / 1000
+        most = self.calls.execution.case.max_turns
         while self.calls_made < most:
             self.calls_made += 1
             request = ModelRequest(
@@ -280,7 +277,6 @@ class AgentTalk(_LiveTalk):
     conversation_id: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.desk = ObservedCalls(self.calls.subject, self.calls)
 
     @property
@@ -305,7 +301,7 @@ class AgentTalk(_LiveTalk):
                 if isinstance(made, Err):
                     self.error = made.error
                     return self
-                agent, self.callee = made.value, callee(self.execution)
+                agent, self.callee = made.value, callee(self.calls.execution)
             self.agent = await opened.enter_async_context(agent)
             self.opened = opened.pop_all()
         return self
@@ -331,10 +327,10 @@ class AgentTalk(_LiveTalk):
         calls, target = self.calls, self.target
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
-        answer_tool = self.tools.answer if self.execution.case.tools else None
+        answer_tool = self.tools.answer if self.calls.execution.case.tools else None
         request = AgentRequest(self.conversation_id, self.messages, timeout_s, context, answer_tool)
         sent = AgentSent(
-            agent=self.execution.target,
+            agent=self.calls.execution.target,
             adapter=target.adapter if target else "command",
             call=0,
             after=self.after,
@@ -350,7 +346,7 @@ class AgentTalk(_LiveTalk):
         answer = await self._record_reply(number, reply)
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
-            what = f"The agent {self.execution.target} returned neither text nor a tool call."
+            what = f"The agent {self.calls.execution.target} returned neither text nor a tool call."
             self.error = _empty_response(what, "Look")
             return Err(self.error)
         self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
@@ -384,7 +380,7 @@ class AgentTalk(_LiveTalk):
                 number,
                 reply,
                 cost,
-                self.execution.target,
+                self.calls.execution.target,
                 counted_usd=self.desk.spent_usd,
                 paid_before=before,
             ),
@@ -454,7 +450,7 @@ class AgentTalk(_LiveTalk):
             model = None
         elif model is None and self.target is not None:
             model = self.target.model
-        return self.calls.pricing.cost(None, model, usage, requested=self.execution.target)
+        return self.calls.pricing.cost(None, model, usage, requested=self.calls.execution.target)
 
     def _billed(self, error: KindlmError) -> Bill | None:
         """Return the cost that the agent reports although it failed.
@@ -478,7 +474,7 @@ class AgentTalk(_LiveTalk):
         if self.target is None or not self.target.verbose:
             return
         text = _HIDDEN if self.calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]
-        _log.info(message, agent=self.execution.target, call=number, body=text)
+        _log.info(message, agent=self.calls.execution.target, call=number, body=text)
 
 
 _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
