@@ -117,14 +117,19 @@ class Redactor:
             return text
         found = self._found(text)
         left = _replaced(text, chain(*found.values())) if found else text
+        # A cut form that is too short once it is decoded is none of those found in a reading.
+        known = {
+            key: dict(s for s in spans if s in found[key[0], "whole"] or _stays_long(text, s))
+            for key, spans in found.items()
+        }
         # What is left is read, too: decoding the text may destroy one of the secrets found.
-        for written, known in {text: found, left: {}}.items():
+        for written, expected in {text: known, left: {}}.items():
             for reading in self._readings(written):
                 if reading is None:
                     return REDACTED
                 # Forms that begin at one place, such as a whole and a cut one, are one secret.
                 hidden = self._found(reading).items()
-                if any(len(dict(spans)) > len(dict(known.get(key, ()))) for key, spans in hidden):
+                if any(len(dict(spans)) > len(expected.get(key, ())) for key, spans in hidden):
                     return REDACTED
         return REDACTED if self._spells(text) else left
 
@@ -268,6 +273,10 @@ class Redactor:
     def _endings(self) -> frozenset[str]:
         """All rests of cores."""
         return frozenset(chain(*self._rests.values()))
+
+
+def _stays_long(text: str, span: Span) -> bool:
+    return all(len(reading or "") >= MIN_LENGTH for reading in readings(text[slice(*span)]))
 
 
 def _replaced(text: str, spans: Iterable[Span]) -> str:

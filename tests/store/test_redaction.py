@@ -190,9 +190,11 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     assert "[redacted]" in redacted
 
 
-def test_no_beginning_of_a_secret_survives_if_its_end_is_like_its_beginning() -> None:
-    secret = "\x07\x1f000000\x070"
-    written = "".join(f"\\u{ord(char):04x}" for char in secret)[:-4]
+@pytest.mark.parametrize(("secret", "cut"), [("\x07\x1f000000\x070", 4), ("00\x1f000Ā\x1f0", 6)])
+def test_no_beginning_of_a_secret_survives_if_its_end_is_like_its_beginning(
+    secret: str, cut: int
+) -> None:
+    written = "".join(f"\\u{ord(char):04x}" for char in secret)[:-cut]
     assert Redactor([secret])(written) == "[redacted]"
 
 
