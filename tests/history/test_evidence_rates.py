@@ -80,14 +80,14 @@ def test_it_does_not_matter_how_many_tests_are_how_flaky(rate: float, flaky: int
         assert sum(run.fails for run in found) / 200 <= 0.05
 
 
-# Each number of repeats and each dependence once: docs/how-to/diff.md has all of them.
+# Each number of repeats and each dependence once: docs/explanation/statistics.md has all of them.
 @pytest.mark.parametrize(
     ("repeats", "dependence"), list(zip((3, 5, 10, 20), DEPENDENCES, strict=True))
 )
 def test_many_checks_of_the_same_agent_are_rarely_called_a_regression(
     repeats: int, dependence: Dependence
 ) -> None:
-    # docs/how-to/diff.md has the shares of 1,000 pairs of runs of each agent: at most 4 of 100.
+    # docs/explanation/statistics.md has the shares of 1,000 pairs of runs: at most 4 of 100.
     found = [share_of_failures(rates, repeats, dependence, runs=8) for rates in AGENTS.values()]
     assert max(found) <= 0.125
     assert sum(found) / len(found) <= 0.05

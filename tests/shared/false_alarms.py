@@ -1,8 +1,9 @@
 """How often `kindlm diff` fails two runs of an unchanged agent, and how often it sees a real drop.
 
-`python tests/shared/false_alarms.py` prints the tables of `docs/how-to/diff.md`. Runs are drawn,
-not run: for each repeat each check passes or not, and the repeat passes if all its checks do. The
-counts go through `judge_pair`, which decides the exit code of `kindlm diff`. The dice are seeded.
+`python tests/shared/false_alarms.py` prints the tables of `docs/explanation/statistics.md`. Runs
+are drawn, not run: for each repeat each check passes or not, and the repeat passes if all its
+checks do. The counts go through `judge_pair`, which decides the exit code of `kindlm diff`. The
+dice are seeded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judges the difference between two runs: noise, a suspicion, or a confirmed regression.
 
-`docs/how-to/diff.md` explains the rules: "What became of a test" and "How sure is it".
+`docs/how-to/diff.md` ("The status of a test") and `docs/explanation/statistics.md` have the rules.
 
 Two runs of an unchanged agent are called a regression in at most 5 of 100 cases. This probability
 is divided: 2.5 % for the pass rates of all tests and checks together, 0.5 % for all scores, 1 % for
