@@ -53,11 +53,15 @@ class RunDiff:
     """The changes between two runs of one history.
 
     `attempts` are those by which rerun executions are compared, None if none was rerun, and
-    `counted_attempts` those that are read. `pairs` are all known tests with their results on both
-    sides, which are judged together: `evidence` has the result. `tests` are the requested ones:
-    those of AFTER in their order, then those that only BEFORE has. `kinds` has them by their kind
-    of change, in the order of `Kind`, and `compared` is how many ran on both sides. The suites
-    `unloaded` could not be loaded in AFTER, and those `left_out` are only in BEFORE.
+    `counted_attempts` those that are read. The suites `unloaded` could not be loaded in AFTER, and
+    those `left_out` are only in BEFORE. `lacks_results` is whether results of AFTER are missing,
+    `lacked_results` whether some of BEFORE are.
+
+    `pairs` are all known tests with their results on both sides. They are judged together, and
+    `evidence` is the judgement. `tests` are the requested ones: those of AFTER in their order, then
+    those that only BEFORE has. `kinds` has them by their kind of change, in the order of `Kind`,
+    and `compared` counts those that ran on both sides. `fails` is whether the exit code is 1, given
+    the options.
     """
 
     def __init__(self, before: RunView, after: RunView, options: DiffOptions) -> None:
@@ -102,36 +106,14 @@ class RunDiff:
             kinds[test.kind].append(test)
         self.kinds = {kind: tests for kind, tests in kinds.items() if tests}
         self.compared = sum(test.compared for test in self.tests)
-
-    @cached_property
-    def lacks_results(self) -> bool:
-        """Whether results of AFTER are missing."""
-        return not self._is_whole(self.after)
-
-    @cached_property
-    def lacked_results(self) -> bool:
-        """Whether results of BEFORE are missing."""
-        return not self._is_whole(self.before)
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        """The verdict on the two runs."""
-        found = self.evidence.verdict if self.compared else Verdict.NOTHING_COMPARED
-        lacking = self.lacks_results or bool(self.unloaded)
-        return Verdict.INCOMPLETE if lacking and found is not Verdict.REGRESSED else found
-
-    @property
-    def fails(self) -> bool:
-        """Whether the exit code is 1, given the options."""
-        if self.options.fail_on is FailOn.NEVER:
-            return False
-        unseen = (Verdict.INCOMPLETE, Verdict.NOTHING_COMPARED)
-        return self.evidence.fails or self.verdict in unseen
-
-    @cached_property
-    def has_several_suites(self) -> bool:
-        """Whether the tests are of several suites."""
-        return len({test.key.suite for test in self.tests}) > 1
+        self.has_several_suites = len({test.key.suite for test in self.tests}) > 1
+        self.lacks_results = not self._is_whole(after)
+        self.lacked_results = not self._is_whole(before)
+        self.verdict = self.evidence.verdict if self.compared else Verdict.NOTHING_COMPARED
+        if (self.lacks_results or self.unloaded) and self.verdict is not Verdict.REGRESSED:
+            self.verdict = Verdict.INCOMPLETE
+        is_unseen = self.verdict in (Verdict.INCOMPLETE, Verdict.NOTHING_COMPARED)
+        self.fails = options.fail_on is not FailOn.NEVER and (self.evidence.fails or is_unseen)
 
     @cached_property
     def judges(self) -> tuple[compared_tests.ModelChange, ...]:
