@@ -472,8 +472,8 @@ class RecordedModelCall:
     `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
     request without its list of messages, `items` are these, each as JSON. `answer` is the body that
     came back, None if it was purged. `cost_usd` is its cost, `latency_ms` its time. `failure` says
-    why it was not answered; `charged` is the cost of such a call. If the answer is given again,
-    `failed` has the costs of earlier failures of the same request.
+    why it was not answered. `failed` has the costs of failures of the same request: its own and, if
+    the answer is given again, earlier ones.
     """
 
     id: str
@@ -485,7 +485,6 @@ class RecordedModelCall:
     cost_usd: float | None
     latency_ms: float
     failure: str | None = None
-    charged: tuple[Usage, Cost] | None = None
     failed: tuple[tuple[Usage, Cost], ...] = ()
 
 

@@ -97,11 +97,10 @@ class RecordedModels:
         found = [each.call for each in questions if each.fingerprint == wanted]
         same, charged = list[RecordedModelCall](), tuple[tuple[Usage, Cost], ...]()
         for call in found:
+            charged = (*charged, *call.failed)
             if call.failure is None:
-                same.append(replace(call, failed=(*call.failed, *charged)))
+                same.append(replace(call, failed=charged))
                 charged = ()
-            elif call.charged is not None:
-                charged = (*charged, call.charged)
         number = self._asked[wanted]
         self._asked[wanted] += 1
         if number < len(same):

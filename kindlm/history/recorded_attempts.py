@@ -253,34 +253,30 @@ class RecordedAttempt:
                 is_tried_again = _is_tried_again(outcome)
             if stored.data.get("purpose") != Purpose.AGENT:
                 continue
-            with suppress(PurgedError):
+            try:
                 asked: ProviderRequested = self._load(stored)
-                base = items.get(asked.base or 0)
-                if base is None:
-                    continue  # it is purged
-                items[number] = (*base, *asked.items)
-                if outcome is None or asked.path is None:
-                    continue
-                answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
-                body_then = self._text_at(answer.get(RAW_BODY))
-                recorded_in = answer.get("recorded_in")
-                # A failed try of an agent is charged as a whole.
-                charged = None if is_tried_again else _charged(answer, has_failed=has_failed)
-                found.append(
-                    RecordedModelCall(
-                        id=recorded_in or f"{self.id}/{number}",
-                        path=asked.path,
-                        body=asked.body,
-                        items=items[number],
-                        content_type=answer.get("content_type") or "",
-                        answer=None if body_then == REDACTED else body_then,
-                        cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
-                        latency_ms=answer["latency_ms"],
-                        failure=self._text_at(answer["message"]) or _GONE if has_failed else None,
-                        charged=charged if has_failed else None,
-                        failed=() if has_failed or charged is None else (charged,),
-                    )
+                items[number] = (*items[asked.base or 0], *asked.items)
+            except LookupError:
+                continue  # texts of it, or of what it continues, are purged
+            if outcome is None or asked.path is None:
+                continue
+            answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
+            body_then, recorded_in = self._text_at(answer.get(RAW_BODY)), answer.get("recorded_in")
+            found.append(
+                RecordedModelCall(
+                    id=recorded_in or f"{self.id}/{number}",
+                    path=asked.path,
+                    body=asked.body,
+                    items=items[number],
+                    content_type=answer.get("content_type") or "",
+                    answer=None if body_then == REDACTED else body_then,
+                    cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
+                    latency_ms=answer["latency_ms"],
+                    failure=self._text_at(answer["message"]) or _GONE if has_failed else None,
+                    # A failed try of an agent is charged as a whole.
+                    failed=() if is_tried_again else _charged(answer, has_failed=has_failed),
                 )
+            )
         return found
 
     def exchanges(self) -> list[tuple[str, int]]:
@@ -311,7 +307,7 @@ def _is_tried_again(outcome: _Stored | None) -> bool:
     return outcome is not None and outcome.data.get("retry_in_ms") is not None
 
 
-def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Cost] | None:
+def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[tuple[Usage, Cost], ...]:
     """Return the charge of a failed call, or of the failed calls before a replayed answer."""
     usd, is_unknown = outcome.get("failed_then_usd"), bool(outcome.get("unknown_then"))
     usage = Usage()
@@ -320,8 +316,8 @@ def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Co
         tokens = (outcome.get(f"gen_ai.usage.{side}_tokens") for side in ("input", "output"))
         usage = Usage(*tokens)
     if is_unknown:
-        return Usage(), Cost()
-    return None if usd is None else (usage, Cost(usd, CostSource.COMPUTED))
+        return ((Usage(), Cost()),)
+    return () if usd is None else ((usage, Cost(usd, CostSource.COMPUTED)),)
 
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:
