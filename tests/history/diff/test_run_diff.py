@@ -488,7 +488,8 @@ def test_what_only_one_side_looked_for_is_redacted_on_both(history: History) -> 
         "tools": (("send", {"to": ADDRESS}, {}),),
         "assertions": (Make.failed("pii", "pii", "PII_DETECTED", evidence=[FOUND]),),
     }
-    details = compared(history).details(diff_of(history, [before], [after]))
+    test = diff_of(history, [before], [after])
+    details = compared(history).details(test)
     assert "system" in details.words
     assert [check.kind for check in details.checks] == ["pii", "contains"]
     assert ADDRESS not in repr(details)
