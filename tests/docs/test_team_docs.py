@@ -19,6 +19,7 @@ from kindlm.cli.app import run
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 TEAM = (DOCS / "team-history.md").read_text("utf-8")
+SERVER = (DOCS / "history-server.md").read_text("utf-8")
 CLUSTER = (DOCS / "cluster.md").read_text("utf-8")
 
 SUITE = """
@@ -59,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def served(here: Path) -> Iterator[str]:
     """The server as the Dockerfile starts it, on loopback."""
     run(["token", "create", "--name", "first", "--db", "team.db"])
-    command = yaml.safe_load(re.findall(r"^CMD (.+)", TEAM, re.MULTILINE)[0])
+    command = yaml.safe_load(re.findall(r"^CMD (.+)", SERVER, re.MULTILINE)[0])
     command[command.index("--host") + 1] = "127.0.0.1"
     server = loaded_kindlm.start(
         [*command, "--port", "0"], cwd=here, env=os.environ, stderr=subprocess.DEVNULL
@@ -97,7 +98,7 @@ def test_the_first_commands_work(
 def test_the_unit_of_systemd_starts_what_there_is(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit = block(TEAM, "team: systemd", "ini")
+    unit = block(SERVER, "team: systemd", "ini")
     (command,) = re.findall(r"^ExecStart=\S+ (.+)", unit, re.MULTILINE)
     assert run(["serve-history", "--help"]) == 0
     shown = capsys.readouterr().out
