@@ -29,15 +29,15 @@ _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 
 
 @lru_cache(maxsize=512)
-def _inserting(insert: str, width: int, rows: int) -> str:
+def _inserting(table: str, width: int, rows: int) -> str:
     row = f"({','.join('?' * width)})"
-    return f"{insert} VALUES {','.join([row] * rows)}"
+    return f"INSERT INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608
 
 
 def insert_rows(
-    connection: sqlite3.Connection, insert: str, rows: Sequence[Sequence[object]]
+    connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]
 ) -> None:
-    """Insert one or more rows in order; `insert` is the statement up to VALUES.
+    """Insert one or more rows into a table, in order.
 
     After each statement, Python waits for its global lock, up to 5 ms beside a busy thread. So one
     statement inserts many rows.
@@ -46,14 +46,9 @@ def insert_rows(
     for size in _SIZES:
         while len(rows) - start >= size:
             values = chain.from_iterable(rows[start : start + size])
-            connection.execute(_inserting(insert, width, size), tuple(values))
+            connection.execute(_inserting(table, width, size), tuple(values))
             start += size
 
-
-INSERT_EVENTS = (
-    "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)"
-)
-INSERT_TEXTS = "INSERT INTO contents (ref, salt, digest, body)"
 
 _REF_TAG = b"kindlm_store:text:1\n"
 """Makes references differ from all other SHA-256 hashes."""
@@ -148,7 +143,7 @@ class Appender:
                 row = (position, event.raw_id, number, stream.version, type_id)
                 rows.append((*row, *recorded[5:9], stream.head))
         if rows:
-            insert_rows(self._connection, INSERT_EVENTS, rows)
+            insert_rows(self._connection, "events", rows)
         for stream in touched.values():
             self.save(stream)
         self.ends = {
@@ -251,7 +246,7 @@ class Appender:
                 refs[digest] = ref = ref_of(salt, body.encode())
                 new.append((ref, salt, digest, body))
         if new:
-            insert_rows(self._connection, INSERT_TEXTS, new)
+            insert_rows(self._connection, "contents", new)
         return {body: refs[digest] for body, digest in digests.items()}
 
     def save(self, stream: StreamState) -> None:

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, Appender, insert_rows, ref_of
+from kindlm_store.append import WITHHELD, Appender, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, event_hash, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
 from kindlm_store.erasing import (
@@ -300,7 +300,7 @@ class Merge:
                     raise RefusedError(name, "apart", reason)
             self._take_texts(name, refs_in(event.json for event in piece))
             if rows:
-                insert_rows(self.connection, INSERT_EVENTS, rows)
+                insert_rows(self.connection, "events", rows)
         self._at = None
         if (at, head) != (version, end):
             raise ValueError("it does not end where its record states")
@@ -326,7 +326,7 @@ class Merge:
                 in_source = {row[0]: row for row in stored_texts(self.source, piece)}
             rows = [_checked(stream, ref, in_source.get(ref)) for ref in piece]
             if new := [row for row in rows if row[0] not in here]:
-                insert_rows(self.connection, INSERT_TEXTS, new)
+                insert_rows(self.connection, "contents", new)
             arrived = (row for row in rows if row[3] is not None and here.get(row[0]) == WITHHELD)
             if filled := [(*content, ref) for ref, *content in arrived]:
                 self._fill(filled)

@@ -16,9 +16,6 @@ from kindlm_migrations import EVENT_LOG
 from kindlm_store.projecting import Projection, names_in
 from kindlm_store.store_errors import OpenError
 
-_MIGRATIONS = "_sqlite_migrations"
-"""A table, with an index, of files that early versions made: it is not read."""
-
 
 class SchemaProblem(NamedTuple):
     """A table, index, trigger or view that differs from what this code creates.
@@ -92,7 +89,7 @@ def schema_problems(
         )
     }
     versions: dict[str, int] = {}
-    others: set[str] = {_MIGRATIONS}
+    others = {"_sqlite_migrations"}  # of early versions
     known = {projection.name: projection.version for projection in projections}
     for name, version, *lists in connection.execute(
         "SELECT name, version, tables, views FROM projections"
