@@ -283,12 +283,8 @@ def runner_of(db: sqlite3.Connection, run: str) -> str | None:
 
 def choices(db: sqlite3.Connection) -> dict[str, list[str]]:
     """Return the names of recorded suites and git branches, for a page's filters."""
-    columns = {"suite": "name FROM suites", "branch": "git_branch FROM runs"}
-    return {
-        name: [
-            row[0]
-            for row in db.execute(f"SELECT DISTINCT {column} ORDER BY 1 LIMIT {_MOST_CHOICES}")
-            if row[0] is not None
-        ]
-        for name, column in columns.items()
-    }
+    found = dict[str, list[str]]()
+    for name, column in (("suite", "name FROM suites"), ("branch", "git_branch FROM runs")):
+        query = f"SELECT DISTINCT {column} ORDER BY 1 LIMIT {_MOST_CHOICES}"
+        found[name] = [value for (value,) in db.execute(query) if value is not None]
+    return found
