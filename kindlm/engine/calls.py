@@ -293,20 +293,17 @@ class Calls:
         new: Sequence[Message],
         *,
         after: int | None = None,
-        boundary: str = "",
+        sent: ModelRequest | None = None,
         assertion: int | None = None,
     ) -> Result[tuple[ModelReply, ProviderResponded]]:
         """Call a model, with retries, and record each try. Return the reply and its event.
 
         The request continues the answer of call `after` with the messages that are `new` since.
-        `boundary` is random text in those messages that is not recorded. `assertion` is the index
-        of the assertion that asks. The reply is as received, the event as recorded.
+        `sent` is what the model gets, if it has random text that is not recorded. `assertion` is
+        the index of the assertion that asks. The reply is as received, the event as recorded.
         """
         provider, params = target.provider, request.params
-        plain = request
-        if boundary:
-            plain = replace(request, messages=_without(boundary, request.messages))
-        identity = fingerprint(provider, plain)
+        identity = fingerprint(provider, request)
         given = {name: getattr(params, name) for name in _PARAMETERS}
         asked = ProviderRequested(
             purpose=purpose,
@@ -319,12 +316,12 @@ class Calls:
             response_schema=request.response_schema.name if request.response_schema else None,
             assertion=assertion,
             after=after,
-            messages=_without(boundary, new) if boundary else tuple(new),
+            messages=tuple(new),
         )
         record = (self.conversation if purpose is Purpose.TEST else self.recorder).record
         callee = complete = None
         if self.answers is not None:
-            recorded = self.answers.answer(Asked(purpose, provider, identity, plain))
+            recorded = self.answers.answer(Asked(purpose, provider, identity, request))
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
             self.run.budget.ask()
@@ -332,7 +329,7 @@ class Calls:
             client = self.run.clients.get(callee)
             if isinstance(client, Err):
                 return client
-            complete = partial(client.value.complete, request)
+            complete = partial(client.value.complete, sent or request)
         billed = partial(self._billed, target)
         result = await self.make(callee, asked, complete, record, billed)
         if isinstance(result, Err):
@@ -366,21 +363,21 @@ class Calls:
             place = _JUDGES.get(self.suite.front_end, "`models` of kindlm.yaml")
             what = f"no model is configured: set a provider and a model in {place}."
             return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, what))
+        messages: tuple[Message, ...]
         messages = (Message(Role.SYSTEM, question.system), Message(Role.USER, question.user))
-        request = ModelRequest(
+        sent = ModelRequest(
             model=target.model,
             messages=messages,
             params=ModelParams(0.0, question.max_tokens, seed=question.seed),
             timeout_s=self.suite.timeout_ms / 1000,
             response_schema=question.response_schema,
         )
+        if question.boundary:
+            fence = question.boundary
+            messages = tuple([replace(m, text=m.text.replace(fence, "")) for m in messages])
+        request = replace(sent, messages=messages)
         answered = await self.to_model(
-            target,
-            request,
-            question.purpose,
-            messages,
-            boundary=question.boundary,
-            assertion=assertion,
+            target, request, question.purpose, messages, sent=sent, assertion=assertion
         )
         if isinstance(answered, Err):
             return answered
@@ -464,11 +461,6 @@ def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
 
 async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:
     return recorded
-
-
-def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return messages without the random boundary of a question."""
-    return tuple([replace(each, text=each.text.replace(boundary, "")) for each in messages])
 
 
 def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
