@@ -311,9 +311,12 @@ def conversation(span: Span) -> list[Said]:
     """Return the messages to a model or an agent, oldest first, with the system text."""
     attributes = map(messages_in, (*_attributes(span, "asked"), json_value(fact(span, "input"))))
     said = next(filter(None, attributes), [])
-    for role in () if said else ("system", "user"):
-        for of_event in span.events.get(f"gen_ai.{role}.message", ()):
+    for name, of_event in () if said else span.events:
+        role = name.removeprefix("gen_ai.").removesuffix(".message")
+        if role in ("system", "user"):
             said.append(read_message({**of_event, "role": role}))
+        elif role == "assistant":
+            said.append(read_message({**_message_of(of_event), "role": role}))
     system = json_value(fact(span, "system"))
     if system is not None:
         key = "content" if isinstance(system, str) else "parts"
@@ -330,8 +333,11 @@ def tools_given(span: Span) -> tuple[ToolDefinition, ...]:
 def _values(span: Span, which: str) -> Iterator[Any]:
     """Yield the values of attributes and events that hold messages."""
     yield from _attributes(span, which)
-    for attributes in span.events.get(_EVENTS[which], ()):
-        yield {key.rpartition(".")[2]: json_value(value) for key, value in attributes.items()}
+    yield from (_message_of(of_event) for name, of_event in span.events if name == _EVENTS[which])
+
+
+def _message_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.rpartition(".")[2]: json_value(value) for key, value in event.items()}
 
 
 def _attributes(span: Span, which: str) -> Iterator[Any]:

@@ -322,7 +322,7 @@ class TracedConversation:
         spans = [span for span in new if tops[span.id] not in self._past]
         self.observer.late_spans += len(new) - len(spans)
         for span in new:
-            self._known[span.id] = replace(span, attributes={}, events={})  # they can be large
+            self._known[span.id] = replace(span, attributes={}, events=())  # they can be large
         self._of_failed, self._unread = [], []
         self._past = self._earlier | {self.sent}
         return spans

@@ -34,10 +34,10 @@ _MOST_BYTES = 2_000_000
 class Span:
     """One span. Ids are lower-case hex, `parent` is empty for a root; times are ns since 1970.
 
-    `is_outgoing` means that it is a request to another service. `events` has the attributes of the
-    span's events by name. `size` is roughly its bytes. `has_local_parent` means that the parent is
-    known to be a span of the same process. `is_cut` means that attributes or events were dropped,
-    since there were too many.
+    `is_outgoing` means that it is a request to another service. `events` has the names and the
+    attributes of the span's events, in their order. `size` is roughly its bytes. `has_local_parent`
+    means that the parent is known to be a span of the same process. `is_cut` means that attributes
+    or events were dropped, since there were too many.
     """
 
     trace: str
@@ -48,7 +48,7 @@ class Span:
     start_ns: int
     end_ns: int
     attributes: Mapping[str, Any]
-    events: Mapping[str, Sequence[Mapping[str, Any]]]
+    events: Sequence[tuple[str, Mapping[str, Any]]]
     is_error: bool
     status_message: str
     is_outgoing: bool = False
@@ -152,9 +152,8 @@ def span_of(span: Any, scope: Any) -> Span:
     times = _whole(span["startTimeUnixNano"]), _whole(span["endTimeUnixNano"])
     if not all(0 <= each < 2**64 for each in times):
         raise ValueError("a span has an invalid time")
-    attributes, named = _of_json(span.get("attributes")), dict[str, list[Mapping[str, Any]]]()
-    for event in events:
-        named.setdefault(str(event.get("name", "")), []).append(_of_json(event.get("attributes")))
+    attributes = _of_json(span.get("attributes"))
+    named = [(str(it.get("name", "")), _of_json(it.get("attributes"))) for it in events]
     dropped = [each.get("droppedAttributesCount") for each in (span, *events)]
     dropped.append(span.get("droppedEventsCount"))
     return Span(

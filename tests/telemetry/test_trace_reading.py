@@ -566,6 +566,7 @@ def test_a_call_that_the_provider_ran_is_a_call(spans_of, kind):
 
 
 ANSWERS = {"gen_ai.operation.name": "chat", "ai.response.text": "Sent."}
+ASKED_AGAIN = ("gen_ai.user.message", {"content": "Thanks."})
 
 
 def called(call_id, name):
@@ -601,6 +602,20 @@ def test_a_call_that_only_a_request_contains_is_missing(spans_of, asked, message
     spans = spans_of(otlp_span(1, asks(asked), times=(0, 1)), otlp_span(2, later, times=(2, 3)))
     missing = read_trace(spans).missing
     assert missing is None if tool is None else f'call of "{tool}" that no span' in missing
+
+
+@pytest.mark.parametrize(("before", "is_missing"), [([], True), ([ASKED_AGAIN], False)])
+def test_a_call_that_only_events_of_a_request_contain_is_missing(spans_of, before, is_missing):
+    call = {"id": "c9", "type": "function", "function": {"name": "refund", "arguments": "{}"}}
+    events = [
+        ("gen_ai.user.message", {"content": "Refund A1."}),
+        ("gen_ai.assistant.message", {"content": "", "tool_calls": json.dumps([call])}),
+        ("gen_ai.tool.message", {"id": "c9", "content": "ok"}),
+        *before,
+        ("gen_ai.choice", {"message": json.dumps({"role": "assistant", "content": "Sent."})}),
+    ]
+    (span,) = spans_of(otlp_span(1, {"gen_ai.operation.name": "chat"}, events=events))
+    assert (read_trace([span]).missing is not None) == is_missing
 
 
 @pytest.mark.parametrize(("between", "calls"), [({}, 1), ({"traceloop.span.kind": "agent"}, 2)])

@@ -252,7 +252,7 @@ def _exported_span(
     trace, own, parent, shown = (str(each or "") for each in (*ids, name))
     start, end = map(_nanoseconds, times)
     is_error, message = bool(error), str(error or "")
-    return Span(trace, own, parent, shown, "", start, end, attributes, {}, is_error, message)
+    return Span(trace, own, parent, shown, "", start, end, attributes, (), is_error, message)
 
 
 def _read(value: Any) -> Any:
