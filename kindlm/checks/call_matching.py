@@ -35,17 +35,16 @@ def why_unknown(transcript: Transcript) -> str | None:
     if transcript.unseen is not None or transcript.shows_tools:
         return transcript.unseen
     way = (
-        "List them in its answer under `tool_calls` ([] for none), or let kindlm observe the "
-        "agent, with `gateway: true` or `telemetry: otlp`"
+        "List them in its answer under `tool_calls` ([] for none), let kindlm observe the agent "
+        "(`gateway: true` or `telemetry: otlp`)"
     )
     if transcript.prints_calls:
         answer = '`{"kindlm": "output_json", "value": ANSWER}`'
         way = f"Print a line for each, {_LINE_OF_A_CALL}, and one for its answer, {answer}"
     return (
         "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
-        f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML, "
-        "and in `adapter_config` of EvalView) if it reports every call "
-        f"({DOCS}/how-to/see-your-agent/)."
+        f"cannot see. {way}, or add `reportsTools: true` (`reports_tools` in scenarios, TOML and "
+        f"EvalView) if it reports every call: {DOCS}/how-to/see-your-agent/"
     )
 
 

@@ -43,9 +43,9 @@ def create_project(
     settings = texts.pop(_SETTINGS, "")
     existing = [folder / name for name in texts if (folder / name).exists()]
     if existing and not overwrite:
-        verb = "is" if len(existing) == 1 else "are"
+        verb = "exists" if len(existing) == 1 else "exist"
         refuse(
-            f"{', '.join(map(str, existing))} {verb} there already; nothing was written.",
+            f"{', '.join(map(str, existing))} already {verb}; nothing was written.",
             "Overwrite with --force, or name another folder: kindlm init DIR",
         )
     folder.mkdir(parents=True, exist_ok=True)

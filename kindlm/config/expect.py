@@ -150,7 +150,7 @@ _DOUBTFUL = (
     ),
     (
         re.compile(r"(?<!\\)\\{2}(?:[bB]\Z|[dDsSwW][*+?{])"),
-        "has two backslashes, which stand for one in the text",
+        "has two backslashes, which match one in the text",
         "Write one, without quotes or in single quotes",
     ),
 )

@@ -215,7 +215,7 @@ def check_variables(
         written = first_of(map(_as_written, missing), _MAX_SHOWN)
         message = f'The test "{test.get("name")}" has no value for {written}'
         names = first_of((f"`{name}:`" for name in missing), _MAX_SHOWN)
-        hint = f"Add to its `vars:` {names}" + (", or to its rows" if "varsFrom" in test else "")
+        hint = f"Add {names} to its `vars:`" + (", or to its rows" if "varsFrom" in test else "")
         reason = "missing_variables"
         reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
     # Rows that lack a variable which other rows have.

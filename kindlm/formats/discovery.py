@@ -89,7 +89,7 @@ def discover(path: Path) -> Result[Discovery]:
         if test and Path(file).is_file():
             command = shlex.join((file, "-t", test))
             hint = f"Name the file, and a part of the test's name: {command}"
-        return Err(not_there(f"There is no {str(path)!r}.", hint))
+        return Err(not_there(f"{str(path)!r} does not exist.", hint))
     except OSError as error:
         return Err(_unreadable(error, path))
     if front_end is None:

@@ -68,7 +68,7 @@ def test_nothing_is_overwritten(kindlm: Any, here: Path) -> None:
     (here / "agent.yaml").write_text("mine", "utf-8")
     outcome = kindlm("init", "--template", "agent")
     assert outcome.code == 1
-    assert "agent.yaml is there already" in outcome.err
+    assert "agent.yaml already exists" in outcome.err
     assert sorted(path.name for path in here.iterdir()) == ["agent.yaml"]
     assert (here / "agent.yaml").read_text("utf-8") == "mine"
 
@@ -78,7 +78,7 @@ def test_nothing_is_overwritten_in_folders_of_a_template(kindlm: Any, here: Path
     (here / ".evalview" / "config.yaml").write_text("mine", "utf-8")
     outcome = kindlm("init", "--template", "evalview")
     assert outcome.code == 1
-    assert ".evalview/config.yaml is there already" in outcome.err
+    assert ".evalview/config.yaml already exists" in outcome.err
     assert [path.name for path in here.iterdir()] == [".evalview"]
     assert kindlm("init", "--template", "evalview", "--force").code == 0
     assert (here / "tests" / "refund.yaml").is_file()
@@ -204,7 +204,7 @@ def test_the_kind_and_what_it_needs_are_asked_for(here: Path, terminal: Terminal
     typed = "\n".join([*service, 'Refund "A1"!', "issue_refund", ""])
     assert terminal.init("--agent", typed=typed) == 0
     shown = terminal.shown
-    assert "One of langgraph" in shown
+    assert "Write one of langgraph" in shown
     assert "A command, please" in shown
     assert "A path, please" in shown
     suite = suite_in(here)

@@ -80,7 +80,7 @@ def test_a_changed_event_is_found_and_its_place_is_reported(kindlm: Any, recorde
     assert "problem" in outcome.out.splitlines()[-1]
     # From these, tables would be computed that say what was never recorded.
     of_run = kindlm("verify", "k3f", "--db", recorded.path)
-    assert "NOT what its events say: restore the history from a backup\n" in of_run.out
+    assert "do NOT match its events: restore the history from a backup\n" in of_run.out
     assert "history rebuild" not in outcome.out + of_run.out
 
 
@@ -106,7 +106,7 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     kindlm: Any, recorded: Any
 ) -> None:
     verify = ("verify", "k3f", "--db", recorded.path)
-    assert "✓ tables of run k3f9x2ab: what its events say\n" in kindlm(*verify).out
+    assert "✓ tables of run k3f9x2ab: match its events\n" in kindlm(*verify).out
     with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
         connection.execute("UPDATE executions SET status = 'passed'")
 
@@ -115,7 +115,7 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     assert "1 stream, 8 events" in outcome.out
     assert "all as recorded\n" in outcome.out
     rebuild = f"kindlm history rebuild --db {recorded.path.name}"
-    assert f"✗ tables of run k3f9x2ab: NOT what its events say: {rebuild}\n" in outcome.out
+    assert f"✗ tables of run k3f9x2ab: do NOT match its events: {rebuild}\n" in outcome.out
     assert "table executions is not what the events of run k3f9x2ab say" in outcome.out
     # The run is passed now, as its tables say, and the document no evidence of that.
     report = ("report", "--db", recorded.path, "--format")
@@ -142,7 +142,7 @@ def test_a_changed_review_of_a_run_is_named_also_if_its_table_agrees(
     assert outcome.code == 1
     assert "✗ journal/" in outcome.out
     assert ": the event does not match its hash\n" in outcome.out
-    assert "✓ tables of run k3f9x2ab: what its events say\n" in outcome.out
+    assert "✓ tables of run k3f9x2ab: match its events\n" in outcome.out
 
 
 @pytest.mark.parametrize("arguments", [["--head", HASH], ["k3f", "--head", "nonsense"], ["zzz"]])

@@ -148,7 +148,7 @@ defaults: {judgeModel: claude}
 19:11 102 The test "greets" occurs twice: first on line 11
     Give each one a name of its own
 21:5 102 The test "greets" has no value for {{name}}
-    Add to its `vars:` `name:`
+    Add `name:` to its `vars:`
 22:24 102 The model "claude" is not configured
     Ids of configured models: gpt, other
 """)

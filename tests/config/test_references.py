@@ -219,11 +219,11 @@ def test_all_missing_variables_are_named_together(load: Any, minimal: str) -> No
 @pytest.mark.parametrize(
     ("test", "place", "hint"),
     [
-        ("input: 'Refund {{a}}'", "8:12", "Add to its `vars:` `a:`"),
-        ("input: 'Refund {{a}}'\n    vars: {b: x}", "9:5", "Add to its `vars:` `a:`"),
-        ("prompt: ask", "8:5", "Add to its `vars:` `a:`"),
-        ("prompts: [ask]", "8:5", "Add to its `vars:` `a:`"),
-        ("command: 'run {{a}}'", "8:5", "Add to its `vars:` `a:`"),
+        ("input: 'Refund {{a}}'", "8:12", "Add `a:` to its `vars:`"),
+        ("input: 'Refund {{a}}'\n    vars: {b: x}", "9:5", "Add `a:` to its `vars:`"),
+        ("prompt: ask", "8:5", "Add `a:` to its `vars:`"),
+        ("prompts: [ask]", "8:5", "Add `a:` to its `vars:`"),
+        ("command: 'run {{a}}'", "8:5", "Add `a:` to its `vars:`"),
     ],
 )
 def test_a_missing_variable_is_reported_where_it_is_asked_for(

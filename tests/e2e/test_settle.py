@@ -297,7 +297,7 @@ def test_only_what_after_ran_is_repeated(
     assert f"run {after} ran: kindlm.yaml now holds 'returns'." in workspace.run("settle").stderr
     (workspace.root / "kindlm.yaml").unlink()
     gone = workspace.run("settle", "--db", ".kindlm/kindlm.db")
-    assert "There is no" in gone.stderr
+    assert "does not exist" in gone.stderr
     assert len(server.requests) == asked
     assert settled_runs(workspace) == []
 

@@ -120,7 +120,7 @@ def test_a_folder_with_tests_that_is_named_has_to_be_there(
     configuration = (project.root / "kindlm.toml").read_text()
     project.write("kindlm.toml", 'tests = "specs"\n' + configuration)
     assert run(["test", "--quiet"]) == 1
-    assert "There is no 'specs'" in capsys.readouterr().err
+    assert "'specs' does not exist." in capsys.readouterr().err
 
 
 def test_where_things_are_may_come_from_the_environment(

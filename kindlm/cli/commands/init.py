@@ -244,7 +244,7 @@ def _agent(text: str) -> str:
     if (url := url_meant(agent)) is not None:
         raise typer.BadParameter(f"Write the whole URL: {url}", param_hint="--agent")
     raise typer.BadParameter(
-        f"One of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
+        f"Write one of {', '.join(KINDS)}; an object such as shop.agent:graph; or a URL such as"
         " http://127.0.0.1:8000/chat."
         f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
         param_hint="--agent",

@@ -84,11 +84,11 @@ def verify_command(
             sound = _report_file(connection, path)
             _report_streams(connection, found, stream, sound)
         if run is not None:
-            state, changed = "what its events say", changed_tables(path, [run])
+            state, changed = "match its events", changed_tables(path, [run])
             if changed:
                 # A rebuild would only copy changes of events into the tables.
                 backup = "restore the history from a backup"
-                state = f"NOT {state}: {'kindlm history rebuild' if found.ok else backup}"
+                state = f"do NOT {state}: {'kindlm history rebuild' if found.ok else backup}"
             _report_part(f"tables of run {one_line(run)}: {state}", changed)
             sound &= not changed
     except sqlite3.DatabaseError as error:
