@@ -1,16 +1,25 @@
 """The tables, triggers and views of an event log, and the migrations that make them.
 
-Projections are rebuilt, not migrated.
+Only `apply` loads sqlite-utils, since most files need no migration. Projections are rebuilt, not
+migrated.
 """
 
 from __future__ import annotations
 
-import sqlite3
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from sqlite_utils import Database
 
 __all__ = ["APPLICATION_ID", "EVENT_LOG", "VERSION", "apply"]
 
 APPLICATION_ID = 0x4B4E444C
 """`PRAGMA application_id` of an event log: the letters KNDL."""
+
+VERSION = 1
+"""The number of migrations, and `PRAGMA user_version` of a file that has all of them."""
 
 _TABLES = (
     """
@@ -141,18 +150,21 @@ _VIEWS = (
 EVENT_LOG = (*_TABLES, _IN_ORDER, *(_refusal(*each) for each in _REFUSED), *_VIEWS)
 """The statements of the first migration, in order."""
 
-_MIGRATIONS = (EVENT_LOG,)
-"""Migrations and their statements are never edited."""
-
-VERSION = len(_MIGRATIONS)
-"""`PRAGMA user_version` of a file that has all migrations."""
-
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Bring an event log, or an empty file, to `VERSION`, in the caller's immediate transaction."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for migration in _MIGRATIONS[version:]:
-        for statement in migration:
-            connection.execute(statement)
+    """Bring an event log, or an empty file, to `VERSION`, in the caller's immediate transaction.
+
+    Migrations and their statements are never edited.
+    """
+    from sqlite_utils import Database, Migrations
+
+    migrations = Migrations("event_log")
+
+    @migrations()
+    def m001_event_log(db: Database) -> None:
+        for statement in EVENT_LOG:
+            db.execute(statement)
+
+    migrations.apply(Database(connection, execute_plugins=False))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -89,7 +89,7 @@ def schema_problems(
         )
     }
     versions: dict[str, int] = {}
-    others = {"_sqlite_migrations"}  # of early versions
+    others = {"_sqlite_migrations"}  # where sqlite-utils records them
     known = {projection.name: projection.version for projection in projections}
     for name, version, *lists in connection.execute(
         "SELECT name, version, tables, views FROM projections"

@@ -40,6 +40,7 @@ HEAVY = {
     "pydantic",
     "regex",
     "rich",
+    "sqlite_utils",
     "uvicorn",
     "yaml",
 }

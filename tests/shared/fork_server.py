@@ -54,6 +54,7 @@ _ALSO_LOADED: Final = (
     "genai_prices.validation",
     "httpcore2",
     "openai.resources",
+    "sqlite_utils",
     "typer._adapters",
     "typer._click.decorators",
     "xdist.dsession",

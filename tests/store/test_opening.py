@@ -74,6 +74,17 @@ def test_opening_again_changes_nothing(path: Path) -> None:
     assert content(path) == before
 
 
+def test_the_migrations_library_is_not_loaded_for_a_file_that_needs_none(path: Path) -> None:
+    EventLog.open(path).close()
+    code = (
+        "import sys, kindlm_store\n"
+        f"kindlm_store.EventLog.open({str(path)!r}).close()\n"
+        "print('sqlite_utils' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def foreign_text(path: Path) -> None:
     path.write_text("not a database " * 100)
 
@@ -252,7 +263,7 @@ def test_the_schema_is_what_it_was(path: Path) -> None:
     with EventLog.open(path, projections=[projection]), closing(open_reader(path)) as reader:
         names = reader.execute(
             "SELECT type || ' ' || name FROM sqlite_master"
-            " WHERE name NOT LIKE 'sqlite_%' ORDER BY 1"
+            " WHERE name NOT LIKE 'sqlite_%' AND name NOT LIKE '%_sqlite_migrations%' ORDER BY 1"
         )
         assert [row[0] for row in names] == [
             "index contents_digest",
