@@ -1,4 +1,4 @@
-"""Records two shards of a run, of which one fails: the worked example of running.md."""
+"""Records two shards of a run, of which one fails: the worked example of shards.md."""
 
 from __future__ import annotations
 

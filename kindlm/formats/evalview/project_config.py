@@ -26,7 +26,7 @@ class PricingConfig(EvalviewSection):
     """The price of output."""
     cached_per_1m: Annotated[Number, Field(ge=0)] | None = None
     """The price of input that is read from a cache; by default, see
-    [costs](../how-to/running.md#costs)."""
+    [costs](../reference/costs.md)."""
 
 
 class ModelConfig(EvalviewSection):
