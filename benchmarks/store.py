@@ -20,14 +20,7 @@ from typing import Any
 
 from benchmarks.figures import Figure, Sizes
 from benchmarks.processes import in_process
-from kindlm_store import (
-    Append,
-    EventLog,
-    NewEvent,
-    Projection,
-    Redactor,
-    Text,
-)
+from kindlm_store import Append, EventLog, NewEvent, Projection, Redactor, Text
 from kindlm_store.verification import verify_file
 
 EVENTS = 7

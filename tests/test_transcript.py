@@ -7,16 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.transcript import (
-    Cost,
-    CostSource,
-    Step,
-    ToolCall,
-    ToolUse,
-    Transcript,
-    Usage,
-    total_of,
-)
+from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Usage, total_of
 
 COSTS = st.sampled_from(
     [

@@ -37,10 +37,7 @@ from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse
 from kindlm.values import refuse
-from kindlm.wires import (
-    Spent,
-    chat,
-)
+from kindlm.wires import Spent, chat
 from kindlm.wording import shown
 
 

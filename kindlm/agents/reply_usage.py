@@ -10,14 +10,7 @@ from kindlm.agents.reply_parts import first_text
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
 from kindlm.transcript import Extras, Usage, extras_of
-from kindlm.wires import (
-    Spent,
-    anthropic,
-    extras_from,
-    object_or_empty,
-    token_count,
-    token_usage,
-)
+from kindlm.wires import Spent, anthropic, extras_from, object_or_empty, token_count, token_usage
 
 _MAX_NUMBERS = 50
 MAX_NAME = 100

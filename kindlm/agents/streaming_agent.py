@@ -28,12 +28,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model, spent_together
 from kindlm.agents.served import HttpReply, Streams
-from kindlm.agents.tool_entries import (
-    has_place_for_calls,
-    read_tool_use,
-    reported_calls,
-    together,
-)
+from kindlm.agents.tool_entries import has_place_for_calls, read_tool_use, reported_calls, together
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, ToolUse
 from kindlm.wires import Spent, parse_body

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.cli.console import fail, refuse
-from kindlm.cli.history import (
-    existing_history,
-    find_execution,
-    project_here,
-    require_read_models,
-)
+from kindlm.cli.history import existing_history, find_execution, project_here, require_read_models
 from kindlm.cli.history_errors import disk_full
 from kindlm.errors import Err, ErrorCode, Ok, Result, SourceLocation, misuse
 from kindlm.events.codec import Payload, new_event

@@ -13,12 +13,7 @@ from pathlib import Path
 
 from kindlm.errors import ErrorCode, KindlmError, not_there
 from kindlm.projections import PROJECTIONS
-from kindlm_store import (
-    ProjectionError,
-    open_reader,
-    projection_errors,
-    schema_problems,
-)
+from kindlm_store import ProjectionError, open_reader, projection_errors, schema_problems
 from kindlm_store.projecting import problem_of, read_states
 
 _COMPUTE = "Compute them: kindlm history rebuild"

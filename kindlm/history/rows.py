@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
 from kindlm.history.queries import value_of
-from kindlm.history.verdict import (
-    Figures,
-    LimitedScores,
-    StatusCounts,
-    test_status,
-)
+from kindlm.history.verdict import Figures, LimitedScores, StatusCounts, test_status
 from kindlm.outcome import CheckResult, Demands, Evidence, GateResult, Outcome, ScoreLimits, Status
 
 

@@ -17,13 +17,7 @@ from kindlm.history.masking import shown_note
 from kindlm.history.queries import value_of
 from kindlm.history.run_names import RunNames
 from kindlm.history.runs import Run, RunFilter, runner_of, runs
-from kindlm.history.verdict import (
-    Figures,
-    StatusCounts,
-    evaluate_gate,
-    figures_of,
-    test_status,
-)
+from kindlm.history.verdict import Figures, StatusCounts, evaluate_gate, figures_of, test_status
 from kindlm.outcome import Gate, GateResult
 from kindlm.projections import ERASED
 from kindlm.strict_json import read_arguments, read_json

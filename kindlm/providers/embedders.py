@@ -26,13 +26,7 @@ from kindlm.providers.provider_registry import check_settings, options_of
 from kindlm.strict_json import ascii_json
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
-from kindlm.wires import (
-    UnreadableReply,
-    error_message,
-    object_or_empty,
-    parse_object,
-    token_count,
-)
+from kindlm.wires import UnreadableReply, error_message, object_or_empty, parse_object, token_count
 
 
 class WireEmbedder:

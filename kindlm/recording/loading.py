@@ -13,13 +13,7 @@ from kindlm.config import LoadedSuite, load_suite, suite_identity
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
-from kindlm.formats.discovery import (
-    WHAT_HOLDS_TESTS,
-    Discovery,
-    Found,
-    discover,
-    pack_in,
-)
+from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Discovery, Found, discover, pack_in
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 from kindlm.recording.project import (

@@ -18,12 +18,7 @@ from kindlm.testing.openai_wire import Chat, embeddings
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import Responses
 from kindlm.testing.script import Fault, FaultRule, Reply, Script
-from kindlm.testing.scripted_talk import (
-    DRIFT_QUESTION,
-    JUDGE_QUESTIONS,
-    Asks,
-    Refusal,
-)
+from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Asks, Refusal
 
 KeyState = Literal["missing", "accepted", "refused"]
 _Wire = Chat | Messages

@@ -10,15 +10,7 @@ import pytest
 from evaluated import demand, evaluated
 
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.transcript import (
-    UNNAMED,
-    UNREAD_LINES,
-    Step,
-    ToolCall,
-    ToolUse,
-    Transcript,
-    Turn,
-)
+from kindlm.transcript import UNNAMED, UNREAD_LINES, Step, ToolCall, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
 Used = Callable[..., ToolUse]

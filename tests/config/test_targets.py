@@ -13,10 +13,7 @@ from options import options_of
 from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Ok
 from kindlm.packages import as_written
-from kindlm.recording.suite_secrets import (
-    given_variables,
-    literal_secrets,
-)
+from kindlm.recording.suite_secrets import given_variables, literal_secrets
 from kindlm.secrecy import hide_credentials, hide_headers
 from kindlm.suite import AgentTarget, Command, Prompt
 

@@ -11,14 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from false_alarms import (
-    AGENTS,
-    DEPENDENCES,
-    Dependence,
-    Drop,
-    share_found,
-    share_of_failures,
-)
+from false_alarms import AGENTS, DEPENDENCES, Dependence, Drop, share_found, share_of_failures
 from numpy.typing import NDArray
 
 from kindlm.history.diff.evidence import judge_pair, settle

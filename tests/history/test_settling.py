@@ -28,13 +28,7 @@ from kindlm.history.diff.evidence_values import (
 )
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.samples import Attempts
-from kindlm.history.settling import (
-    AddedRepeats,
-    Suspect,
-    read_added,
-    share_out,
-    suspects,
-)
+from kindlm.history.settling import AddedRepeats, Suspect, read_added, share_out, suspects
 from kindlm.history.statistics.pass_rates import (
     Looks,
     Settlement,

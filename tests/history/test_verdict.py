@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from kindlm.history.queries import Paid
 from kindlm.history.rows import SuiteView, TestView
-from kindlm.history.verdict import (
-    Figures,
-    StatusCounts,
-    evaluate_gate,
-)
-from kindlm.history.verdict import (
-    test_status as status_of,
-)
+from kindlm.history.verdict import Figures, StatusCounts, evaluate_gate
+from kindlm.history.verdict import test_status as status_of
 from kindlm.outcome import Gate, Status
 
 counts = st.builds(StatusCounts, *[st.integers(0, 20)] * 4)

@@ -9,15 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm_store import (
-    Append,
-    EventLog,
-    HeadOf,
-    NewEvent,
-    Redactor,
-    Text,
-    WriteFailedError,
-)
+from kindlm_store import Append, EventLog, HeadOf, NewEvent, Redactor, Text, WriteFailedError
 from kindlm_store.database import is_locked
 from kindlm_store.verification import verify_file
 

@@ -15,15 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm_store import (
-    Append,
-    EventLog,
-    NewEvent,
-    Projection,
-    ProjectionError,
-    Text,
-    open_reader,
-)
+from kindlm_store import Append, EventLog, NewEvent, Projection, ProjectionError, Text, open_reader
 from kindlm_store.projecting import MISREADS_NUMBERS, Projector
 from kindlm_store.verification import verify_file
 

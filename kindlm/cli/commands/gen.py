@@ -8,14 +8,7 @@ from typing import Literal
 import typer
 
 from kindlm.cli.ending import loading
-from kindlm.cli.options import (
-    DATABASE,
-    command_options,
-    flag,
-    given_again,
-    option,
-    with_options,
-)
+from kindlm.cli.options import DATABASE, command_options, flag, given_again, option, with_options
 
 MAX_TESTS = 1_000
 MOST_PLANNED = 70

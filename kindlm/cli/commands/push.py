@@ -10,12 +10,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import note, or_fail, show
-from kindlm.cli.history import (
-    commit_named,
-    existing_history,
-    merged_besides,
-    open_history,
-)
+from kindlm.cli.history import commit_named, existing_history, merged_besides, open_history
 from kindlm.cli.options import DATABASE, INSECURE, RUN_NAMES, SERVER, TEXTS, argument
 from kindlm.wording import count
 

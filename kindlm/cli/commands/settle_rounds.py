@@ -22,13 +22,7 @@ from kindlm.engine.stop import Stop
 from kindlm.history.diff.evidence_values import CheckPair, TestPair
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView
-from kindlm.history.settling import (
-    AddedRepeats,
-    Suspect,
-    read_added,
-    share_out,
-    suspects,
-)
+from kindlm.history.settling import AddedRepeats, Suspect, read_added, share_out, suspects
 from kindlm.keeper import KINDLM
 from kindlm.money import exceeds
 from kindlm.plan import Plan, QualifiedName, plan_repeats

@@ -38,9 +38,7 @@ def read(name: str, _: Path) -> Iterator[Attack]:
 
 
 def _attacks(name: str) -> Iterator[Attack]:
-    from agentdojo.agent_pipeline.tool_execution import (  # type: ignore[import-not-found]
-        tool_result_to_str,
-    )
+    from agentdojo.agent_pipeline.tool_execution import tool_result_to_str  # type: ignore[import-not-found]
     from agentdojo.functions_runtime import FunctionsRuntime  # type: ignore[import-not-found]
     from agentdojo.task_suite.load_suites import get_suites  # type: ignore[import-not-found]
 

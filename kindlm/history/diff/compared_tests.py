@@ -16,13 +16,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from kindlm.history.diff.evidence_values import (
-    BehaviourChange,
-    CheckKey,
-    CheckPair,
-    Side,
-    TestDiff,
-)
+from kindlm.history.diff.evidence_values import BehaviourChange, CheckKey, CheckPair, Side, TestDiff
 from kindlm.history.diff.samples import (
     SCORED,
     WEIGHTED,

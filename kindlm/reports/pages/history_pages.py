@@ -11,21 +11,8 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
-from kindlm.history.runs import (
-    STATUSES,
-    Run,
-    RunFilter,
-    choices,
-    read_figures,
-    runs,
-)
-from kindlm.history.search import (
-    Findings,
-    TooLongError,
-    catch_up,
-    find_texts,
-    indexed_part,
-)
+from kindlm.history.runs import STATUSES, Run, RunFilter, choices, read_figures, runs
+from kindlm.history.search import Findings, TooLongError, catch_up, find_texts, indexed_part
 from kindlm.history.trends import Trend, read_trend
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import duration, money, percent, score

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from kindlm.history.reviews import (
-    SUBSTANTIAL,
-    Agreement,
-    PeopleAndJudges,
-    ReviewedExecution,
-    Trust,
-)
+from kindlm.history.reviews import SUBSTANTIAL, Agreement, PeopleAndJudges, ReviewedExecution, Trust
 from kindlm.outcome import Status
 from kindlm.reports.figures import interval_text, percent, score
 from kindlm.reports.report_registry import ReportOptions

@@ -7,22 +7,10 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from kindlm.history.masking import as_shown
-from kindlm.history.rows import (
-    AssertionView,
-    AttemptView,
-    CallView,
-    ExecutionView,
-    SpanView,
-)
+from kindlm.history.rows import AssertionView, AttemptView, CallView, ExecutionView, SpanView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.conversation import (
-    EXCERPTS,
-    Called,
-    attempts_of,
-    excerpts_of,
-    tools_offered,
-)
+from kindlm.reports.conversation import EXCERPTS, Called, attempts_of, excerpts_of, tools_offered
 from kindlm.reports.facts import (
     assertion_fields,
     assertion_name,
