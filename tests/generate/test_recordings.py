@@ -710,5 +710,5 @@ def test_an_agent_that_no_suite_sets_has_to_be_named(
     Path("tests/sent.yaml").write_text(yaml.safe_dump(said), "utf-8")
     assert run(["test", "--quiet"]) == 0
     assert run(["gen", "--from-run", "latest", "1"]) == 1
-    assert "says what it ran on: pass --agent, or" in capsys.readouterr().err
+    assert "does not know what it ran on: pass --agent, or" in capsys.readouterr().err
     assert run(["gen", "--from-run", "latest", "1", "--agent", "shop:agent"]) == 0

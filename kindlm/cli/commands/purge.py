@@ -146,7 +146,7 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
     older = runs_before(db, parse_erased_before(older_than, "--older-than"))
     going_on = [run for run in older if held_lock(db, run)]
     for run in going_on:
-        warn(f"Run {run} is being recorded, so nothing of it is erased.")
+        warn(f"Run {run} is being recorded, so its content is not erased.")
     return [run for run in older if run not in going_on]
 
 

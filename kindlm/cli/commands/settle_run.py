@@ -112,7 +112,7 @@ def settle_runs(options: SettleOptions) -> int:
         # Also by an unset variable, or a checkout inside the project without a file in its root.
         refuse(
             "--both names a folder of this project, whose agent is that of AFTER.",
-            "Name a checkout outside of it of what BEFORE ran: git worktree add ../old COMMIT",
+            "Check out the commit of BEFORE elsewhere: git worktree add ../old COMMIT",
         )
     if not options.of_before:
         note(_chances(pair.tests, open_tests, options))

@@ -102,7 +102,7 @@ def _write_totals(total: Estimate, page: Page) -> None:
     page.blank()
     page.line(
         "Assumed: four characters a token, every answer as long as maxTokens allows. Not counted:"
-        " answers to tool calls, retries."
+        " tool results, retries."
     )
     if total.unknown:
         names = ", ".join(one_line(name) for name in sorted(total.unknown))

@@ -147,6 +147,6 @@ _CONFIG = """
 SELECT c.body, s.path FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
  WHERE s.id = ? AND s.front_end = 'kindlm'
 """
-_UNKNOWN = "No recorded kindlm.yaml says what it ran on: pass --agent, or --provider and --model."
+_UNKNOWN = "kindlm does not know what it ran on: pass --agent, or --provider and --model."
 _FOLDERS = {"path": "python", "cwd": "subprocess"}
 """Options of agents that are folders relative to the suite, each with its adapter."""
