@@ -48,11 +48,14 @@ def read_spent(value: Any, steps: Iterable[Any] = ()) -> Spent:
 
 
 def read_usage(value: Any) -> Usage:
-    """Read the `usage` or `tokens` of the reply or of its metadata."""
+    """Read the `usage` or `tokens` of the reply or of its metadata.
+
+    As with providers, 0 of both kinds means that no one counted.
+    """
     for part in _parts(value):
         for counts in (part.get("usage"), part.get("tokens")):
             usage = read_counts(counts)
-            if usage == Usage():
+            if usage == Usage() or usage == Usage(0, 0):
                 continue
             named = extras_from(tier=part.get("service_tier"))
             if named is None:

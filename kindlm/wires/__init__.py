@@ -125,10 +125,13 @@ def text_or_none(value: Any) -> str | None:
 
 
 def token_count(value: Any) -> int | None:
-    """Return a reported number of tokens; None unless it is an integer from 0 to `MAX_COUNTED`."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Return a reported number of tokens; None unless it is an integer from 0 to `MAX_COUNTED`.
+
+    10.0 is one, too, as in all JSON.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return value if 0 <= value <= MAX_COUNTED else None
+    return int(value) if 0 <= value <= MAX_COUNTED and value == int(value) else None
 
 
 def token_usage(counts: Any, sent: str, written: str, tier: Any = None) -> Usage:

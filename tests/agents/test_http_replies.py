@@ -259,6 +259,9 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
     [
         ({"usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 99}}, Usage(3, 4)),
         ({"usage": {"input_tokens": 5, "output_tokens": 0}}, Usage(5, 0)),
+        ({"usage": {"input_tokens": 0, "output_tokens": 0}}, Usage()),
+        ({"usage": {"input_tokens": 10.0, "output_tokens": 0.5}}, Usage(10, None)),
+        ({"usage": {"input": 0, "output": 0}, "metadata": {"tokens": {"input": 1}}}, Usage(1)),
         ({"usage": {"input": 5, "output": 6}}, Usage(5, 6)),
         ({"metadata": {"tokens": {"input": 5, "output": 6}}}, Usage(5, 6)),
         ({"tokens": 150}, Usage(None, 150)),
