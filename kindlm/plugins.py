@@ -230,7 +230,7 @@ class Provider(Section):
     embeds: ClassVar[bool] = False
     """Whether `embedder` returns an embedder. kindlm only asks its own providers for one."""
     wants_echo: ClassVar[bool] = False
-    """Whether its client sets `ModelReply.echo`, which its models need back.
+    """Whether its models reject tool results without the `ModelReply.echo` of their calls.
 
     An echo is not recorded, so `--cache` does not reuse answers that call tools."""
     takes_placeholders: ClassVar[bool] = True

@@ -251,7 +251,7 @@ class Message:
     Attributes:
         prefill: Whether it is an assistant message that the model is to continue.
         written: The text in the suite before variables were resolved, if it differs.
-        echo: Data of the provider that it needs back with its tool calls, such as its thinking.
+        echo: Data that goes back to the provider with the message, such as the model's thoughts.
     """
 
     role: Role

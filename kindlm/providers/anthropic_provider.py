@@ -12,6 +12,8 @@ from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.client import (
+    NEEDS_ROOM,
+    REASONING_TOKENS,
     ApiFormat,
     ApiRequest,
     WireClient,
@@ -23,7 +25,7 @@ from kindlm.providers.client import (
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, not_sent
-from kindlm.wires import WireAnswer
+from kindlm.wires import WireAnswer, text_or_none
 from kindlm.wires.anthropic import answer_of, usage_of
 
 if TYPE_CHECKING:
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a message request, without parameters that the model rejects."""
-    params = request.params
-    sent = ApiRequest(
-        request.model, refused, {"model": request.model, "max_tokens": params.max_tokens}
-    )
+    params, limit = request.params, request.params.max_tokens
+    needs_room = NEEDS_ROOM in refused and request.response_schema is not None
+    # The limit includes thinking, but that of kindlm's own questions is meant for the answer.
+    limit += REASONING_TOKENS if needs_room else 0
+    sent = ApiRequest(request.model, refused, {"model": request.model, "max_tokens": limit})
+    sent.is_tight = request.response_schema is not None and not needs_room
     system = [message.text for message in request.messages if message.role is Role.SYSTEM]
     sent.add("system", "\n\n".join(system) or None)
     sent.add("messages", list(_messages(request)))
@@ -68,7 +72,25 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
         # Several answers are joined, so that none of them counts, as with several texts.
         text = "\n".join(map(written_arguments, of_form))
         return replace(answer, text=text, tool_calls=calls, finish_reason=ended)
-    return replace(answer, text=prefill_of(request) + answer.text)
+    prefill = prefill_of(request)
+    echo = None if prefill else _thoughtful(body["content"])
+    return replace(answer, text=prefill + answer.text, echo=echo)
+
+
+def _thoughtful(content: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the blocks of an answer with thoughts, to be sent back unchanged.
+
+    Models use their thoughts in later answers, and many think unless told otherwise:
+    https://platform.claude.com/docs/en/build-with-claude/preserved-thinking.
+    """
+    if not any(block.get("type") in ("thinking", "redacted_thinking") for block in content):
+        return None
+    return {"content": [block for block in content if not _is_blank(block)]}
+
+
+def _is_blank(block: Mapping[str, Any]) -> bool:
+    """Return whether it is a text block that the API would reject in a request."""
+    return block.get("type") == "text" and not (text_or_none(block.get("text")) or "").strip()
 
 
 WIRE = ApiFormat("/v1/messages", encode, decode, usage_of)
@@ -91,6 +113,8 @@ def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:
 
 
 def _message(message: Message) -> dict[str, Any]:
+    if message.echo is not None:
+        return {"role": "assistant", "content": message.echo["content"]}
     if not message.tool_calls:
         return {"role": message.role.value, "content": message.text}
     blocks: list[dict[str, Any]] = []

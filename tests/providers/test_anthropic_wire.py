@@ -9,6 +9,7 @@ import pytest
 from kindlm.model_answers import object_in
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.anthropic_provider import decode, encode
+from kindlm.providers.client import NEEDS_ROOM
 from kindlm.suite import ModelParams
 from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires import UnreadableReply
@@ -145,6 +146,42 @@ def test_blocks_of_unknown_types_are_left_out(make_request):
         ToolCall("t1", "x", {"n": 1}),
         ToolCall("t2", "y", {}, malformed="raw"),
     )
+
+
+def test_what_a_model_thought_goes_back_unchanged_in_its_place(make_request):
+    call = {"type": "tool_use", "id": "t1", "name": "find", "input": {"q": 1}}
+    content = [
+        {"type": "redacted_thinking", "data": "c2VjcmV0"},
+        {"type": "text", "text": "Let me see."},
+        {"type": "thinking", "thinking": "", "signature": "c2ln"},
+        {"type": "text", "text": "\n"},  # the API rejects a blank text block
+        call,
+    ]
+    said = decode({"content": content, "stop_reason": "tool_use"}, make_request())
+    asked = Message(Role.ASSISTANT, said.text, tool_calls=said.own_calls, echo=said.echo)
+    ended = decode({"content": [content[2], content[1]], "stop_reason": "end_turn"}, make_request())
+    answered = Message(Role.ASSISTANT, ended.text, echo=ended.echo)
+    result = Message(Role.TOOL, "1", tool_call_id="t1", tool_name="find")
+    sent = encode(make_request(USER, asked, result, answered, USER)).body["messages"]
+    assert sent[1] == {"role": "assistant", "content": [*content[:3], call]}
+    assert sent[3] == {"role": "assistant", "content": [content[2], content[1]]}
+
+
+def test_only_an_answer_with_thoughts_goes_back_as_it_came(make_request):
+    said = {"type": "text", "text": "a"}
+    thought = {"type": "thinking", "thinking": "", "signature": "c2ln"}
+    begun = make_request(USER, Message(Role.ASSISTANT, "{", prefill=True))
+    assert decode({"content": [said], "stop_reason": "end_turn"}, make_request()).echo is None
+    assert decode({"content": [thought, said], "stop_reason": "end_turn"}, begun).echo is None
+
+
+def test_a_model_that_thinks_has_room_for_it_once_its_answer_to_us_was_cut_off(make_request):
+    asked = make_request(USER, response_schema=ResponseSchema("verdict", SCHEMA))
+    first, again = encode(asked), encode(asked, frozenset({NEEDS_ROOM}))
+    assert (first.body["max_tokens"], first.is_tight) == (1024, True)
+    assert (again.body["max_tokens"], again.is_tight) == (1024 + 25_000, False)
+    users = encode(make_request(USER), frozenset({NEEDS_ROOM}))
+    assert (users.body["max_tokens"], users.is_tight) == (1024, False)
 
 
 def test_content_that_is_not_a_block_makes_the_reply_unreadable(make_request):
