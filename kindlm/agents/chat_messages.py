@@ -71,10 +71,19 @@ class ChatMessage:
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
     """Read one message or a list, without messages that are not part of the conversation."""
-    found = value if isinstance(value, list) else [value]
+    found = list(_objects(value))
     refuse_more(len(found), MAX_MESSAGES, "messages")
-    messages = (each for message in found if isinstance(message, dict) for each in _read(message))
+    messages = (each for message in found for each in _read(message))
     return tuple(message for message in messages if message.speaker is not Role.SYSTEM)
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield an object, or those in a list and in the lists of it."""
+    if isinstance(value, dict):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _objects(each)
 
 
 def new_messages(

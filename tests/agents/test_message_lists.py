@@ -51,6 +51,13 @@ def test_calls_among_messages_are_read_with_their_results(
     assert (reply.text, reply.warnings) == ("It is refunded.", ())
 
 
+def test_calls_in_a_list_of_lists_are_read() -> None:
+    call = {"type": "ai", "content": "", "tool_calls": [{"name": "refund", "args": {}}]}
+    for messages in ([ASKED, [call], DONE], [[ASKED, call, DONE]]):
+        reply = read_value({"messages": messages}, Sent("Refund A1."))
+        assert [use.call.name for use in reply.tool_uses] == ["refund"]
+
+
 def test_messages_of_one_list_are_different_whatever_their_ids() -> None:
     calls = [{"name": "look", "args": {}, "id": "c1"}, {"name": "refund", "args": {}, "id": "c2"}]
     messages = [{"type": "ai", "id": "m", "content": "", "tool_calls": [call]} for call in calls]
