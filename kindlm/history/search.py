@@ -262,12 +262,18 @@ def _readable(kind: str, body: str) -> str:
 
 
 _LONGEST_S = 3.0
-_STEPS = 10_000
+_STEPS = 100
 _LONGEST_QUESTION = 500
 _BEFORE, _SHOWN = 150, 350
 """Characters of an excerpt before the first word that was found, and in all."""
+_PIECE, _SHARED = 2_000, 500
+"""Characters of a piece of a text, and how many the next piece repeats at least.
+
+The full-text search marks matches in a time that grows with the square of their number.
+"""
 _MARK = "\x01"
 """Stands before and after each match; texts are shown without it."""
+_OPERATORS = ('"AND"', '"OR"', '"NOT"')
 
 _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
@@ -281,7 +287,8 @@ SELECT t.id, t.kind, t.ref, t.execution, t.executions
 _EXCERPTS = f"CREATE VIRTUAL TABLE temp.excerpts USING fts5(text, {_TOKENIZED})"
 
 _MARKED = """
-SELECT highlight(excerpts, 0, ?3, ?3) FROM excerpts WHERE excerpts MATCH ?1 AND rowid = ?2
+SELECT rowid, text, highlight(excerpts, 0, ?2, ?2) FROM excerpts
+ WHERE excerpts MATCH ?1 ORDER BY rowid LIMIT 1
 """
 
 
@@ -329,8 +336,9 @@ def find_texts(
     `FileNotFoundError` without an index, `TooLongError` after 3 seconds.
     """
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
-    words = (word.replace('"', " ").strip() for word in text.split())
-    quoted = " ".join(f'"{word}"' for word in words if any(char.isalnum() for char in word))
+    words = dict.fromkeys(word.replace('"', " ").strip() for word in text.split())
+    quotes = [f'"{word}"' for word in words if any(char.isalnum() for char in word)]
+    quoted = " ".join(quotes)
     with _open_index(history) as index:
         index.execute(_EXCERPTS)
         until = time.monotonic() + _LONGEST_S
@@ -346,8 +354,10 @@ def find_texts(
                     raise
                 continue  # no valid expression
             index.set_progress_handler(None, 0)
-            marking = (expression, quoted.replace('" "', '" OR "'))
-            found = (_finding(db, index, marking, *match) for match in matches[:limit])
+            wanted = (each for each in quotes if each not in _OPERATORS)
+            any_word = " OR ".join(f"{each}*" if each[-2] == "*" else each for each in wanted)
+            marking = (expression, any_word or quoted)
+            found = (_finding(db, index, marking, *match[1:]) for match in matches[:limit])
             following = matches[limit - 1][0] if len(matches) > limit else None
             return Findings(tuple(filter(None, found)), following)
     return Findings()
@@ -357,7 +367,6 @@ def _finding(
     db: sqlite3.Connection,
     index: sqlite3.Connection,
     marking: Sequence[str],
-    number: int,
     kind: str,
     ref: str,
     identity: str,
@@ -365,8 +374,8 @@ def _finding(
 ) -> Finding | None:
     """Return a text that matches, with an excerpt from shortly before the match.
 
-    The first of the `marking` expressions that the text with masks matches tells what to mark. The
-    result is None if the text was erased, or is not in this snapshot of the history.
+    The first of the `marking` expressions that a piece of the text with masks matches tells what to
+    mark. The result is None if the text was erased, or is not in this snapshot of the history.
     """
     view = RunView(db, identity.rpartition("-")[0])
     execution, body = view.execution(identity), body_of(db, ref)
@@ -374,9 +383,11 @@ def _finding(
         return None
     masked = mask_of(view.attempts(execution)).text(_readable(kind, body))
     text = masked.replace("\0", " ").replace(_MARK, " ")
-    index.execute("INSERT INTO excerpts(rowid, text) VALUES (?, ?)", (number, text))
-    found = (index.execute(_MARKED, (each, number, _MARK)).fetchone() for each in marking)
-    (marked,) = next(filter(None, found), (text,))
+    index.execute("DELETE FROM excerpts")
+    index.executemany("INSERT INTO excerpts(rowid, text) VALUES (?, ?)", _pieces(text))
+    found = (index.execute(_MARKED, (each, _MARK)).fetchone() for each in marking)
+    place, piece, marked_piece = next(filter(None, found), (0, "", ""))
+    marked = text[:place] + marked_piece + text[place + len(piece) :]
     start = max(0, marked.find(_MARK) - _BEFORE)
     end = start + _SHOWN
     shown = ("…" if start else "") + marked[start:end] + ("…" if end < len(marked) else "")
@@ -384,3 +395,17 @@ def _finding(
     pieces = enumerate(shown.split(_MARK))
     excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
     return Finding(kind, excerpt, execution, executions)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the positions and the pieces of a text, which begin and end between words if they can.
+
+    A phrase of up to `_SHARED` characters is in one of them.
+    """
+    at = end = 0
+    while end < len(text):
+        end = at + _PIECE
+        if end < len(text):
+            end = text.rfind(" ", at + _SHARED, end) + 1 or end
+        yield at, text[at:end]
+        at = text.rfind(" ", at, end - _SHARED) + 1 or end - _SHARED

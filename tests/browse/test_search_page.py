@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import time
 from contextlib import closing
 from errno import EACCES
 from pathlib import Path
@@ -367,3 +368,45 @@ def test_an_index_that_cannot_be_removed_is_named(recorded: Any, kindlm: Any) ->
     assert outcome.code == 0
     assert "kindlm.db-search cannot be removed" in " ".join(outcome.err.split()).replace("- ", "-")
     assert "Delete that file" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("output", "asked", "marked"),
+    [
+        (f"a zebra {'and far ' * 500}a street", "zebra AND street", ["zebra"]),
+        (
+            f"far {'and away ' * 500}a street {'x ' * 2_000}two zebras",
+            "zeb* AND street",
+            ["street"],
+        ),
+        (
+            f"{'x' * 1_990} two {'y' * 90} zebras",
+            f'"two {"y" * 90} zebras"',
+            [f"two {'y' * 90} zebras"],
+        ),
+        (f"{'far ' * 600}zebra", "zebra", ["zebra"]),
+        (f"{'zebras ' * 3_000}zebra", "zebra", ["zebra"]),
+    ],
+)
+def test_what_matches_is_marked_anywhere_in_a_long_text(
+    ask: Any, history: Any, make: Any, output: str, asked: str, marked: list[str]
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(output=output)
+    writer.finish()
+    page = ask(f"search?q={quote(asked)}").text
+    assert re.findall(r"<mark>(.*?)</mark>", page) == marked
+
+
+def test_texts_made_of_a_searched_word_are_shown_at_once(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    for number in range(6):
+        writer.execution(output=f"{number} " + "\U00010330 " * 49_990)
+    writer.finish()
+    ask("search")  # indexes them
+    start = time.process_time()
+    page = ask("search?q=\U00010330").text
+    assert len(found(page)) == 6
+    assert time.process_time() - start < 0.5
