@@ -99,6 +99,8 @@ def test_an_event_about_a_tool_in_unknown_words_is_a_call_of_an_unknown_tool(hea
     "told",
     [
         (text("ok"), {"payload": {"type": "tool-input-available", **CALL}}, {"type": "finish"}),
+        (text("ok"), {"type": "", **CALL}, {"type": "finish"}),
+        (text("ok"), {"type": ["tool-input-available"], **CALL}, {"type": "finish"}),
         (
             {"type": "RUN_STARTED"},
             {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "ok"},

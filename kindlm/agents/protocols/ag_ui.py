@@ -89,7 +89,7 @@ class RunDraft(Draft):
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
                 # An unknown event may be the call that a test forbids.
                 self.calls.under(UNREAD.call.id)
-            case kind if not isinstance(kind, str) and calls_of_event(event):
+            case kind if first_text(kind) is None and calls_of_event(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_text(self, event: Mapping[str, Any]) -> None:

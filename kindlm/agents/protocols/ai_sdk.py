@@ -85,7 +85,7 @@ class UiDraft(Draft):
             case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
                 # An unknown event may be the call that a test forbids.
                 self.calls.under(UNREAD.call.id)
-            case kind if not isinstance(kind, str) and calls_of_event(event):
+            case kind if first_text(kind) is None and calls_of_event(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
