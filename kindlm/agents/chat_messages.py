@@ -14,7 +14,14 @@ from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.hidden_calls import hidden_calls
-from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
+from kindlm.agents.reply_parts import (
+    MAX_MESSAGES,
+    compact_json,
+    end_reasons,
+    first_text,
+    lookup,
+    refuse_more,
+)
 from kindlm.agents.reply_usage import later_spent, read_counts, read_model
 from kindlm.agents.tool_entries import (
     calls_and_results,
@@ -54,8 +61,8 @@ class ChatMessage:
     """One message; a call without an id has an empty one.
 
     `hidden` is the place of a possible call that kindlm does not read. `answers` is the id of the
-    call whose `response` a tool message has. The speaker of messages that are not part of the
-    conversation is `Role.SYSTEM`.
+    call whose `response` a tool message has. `reasons` say why a model's message ended. The speaker
+    of messages that are not part of the conversation is `Role.SYSTEM`.
     """
 
     speaker: Role
@@ -67,6 +74,7 @@ class ChatMessage:
     name: str | None = None
     response: Any = None
     spent: Spent = Spent()
+    reasons: tuple[str, ...] = ()
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
@@ -213,6 +221,7 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
             next((usage for usage in usages if usage != Usage()), Usage()),
             model=read_model(value.get("response_metadata")) or read_model(value),
         ),
+        reasons=end_reasons(value.get("response_metadata")) or end_reasons(value),
     )
 
 

@@ -179,11 +179,13 @@ class GraphDraft(Draft):
             raise FailedReply(error_text(self.about))
         if text is None and not uses:
             raise UnreadableReply(_NO_ANSWER)
+        said = [it for it in self.merging.messages if it.speaker is Role.ASSISTANT]
         return agent_reply(
             text or "",
             uses,
             self.spent(),
             warnings=(_INTERRUPTED,) if self.is_interrupted else (),
+            reasons=said[-1].reasons if said else (),
             hidden=self._hidden(rest, uses),
             hint="report them as `steps`",
             reports_tools=self.shows_calls or None,

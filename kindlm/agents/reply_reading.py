@@ -95,8 +95,8 @@ ENDS_WITH_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 """Finish reasons of an answer that ended for its tool calls."""
 _CUT = frozenset(
     {
-        *("length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"),
-        *("error", "abort"),
+        *("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"),
+        *("content_filter", "refusal", "safety", "incomplete", "pause_turn", "error", "abort"),
     }
 )
 """Finish reasons of an answer that was cut off."""

@@ -668,3 +668,13 @@ def test_calls_beside_the_answer_are_read(talk, http, success):
         adapter="langgraph",
     )
     assert [use.call.name for use in success(result).tool_uses] == ["refund"]
+
+
+@pytest.mark.parametrize("place", ["response_metadata", None])
+def test_a_last_message_that_was_cut_off_says_so(talk, http, success, place):
+    cut = {"stop_reason": "max_tokens"}
+    cut = ai("Refunds take", **({place: cut} if place else cut))
+    (ended,), _ = talk(http({"messages": [SENT, cut]}))
+    (went_on,), _ = talk(http({"messages": [SENT, cut, ai("Refunds take a week.")]}))
+    assert success(ended).warnings == ("The answer was cut off: the agent reported `max_tokens`.",)
+    assert success(went_on).warnings == ()

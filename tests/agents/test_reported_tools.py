@@ -169,7 +169,10 @@ def test_an_answer_that_ended_for_calls_and_shows_none_may_have_made_any(reason)
 
 @pytest.mark.parametrize(
     "reason",
-    ["length", "max_tokens", "MAX_OUTPUT_TOKENS", "content-filter", "incomplete", "error", "abort"],
+    [
+        *("length", "max_tokens", "MAX_OUTPUT_TOKENS", "content-filter", "incomplete", "error"),
+        *("abort", "model_context_window_exceeded", "pause_turn", "refusal", "SAFETY"),
+    ],
 )
 def test_an_answer_that_was_cut_off_says_so(reason):
     told = reason.lower().replace("-", "_")
