@@ -156,6 +156,7 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     runs_code = any(name.endswith("code_execution") for name in ran)
     fresh = token_count(usage.get("input_tokens"))
     output = token_count(usage.get("output_tokens"))
+    iterations = objects(usage.get("iterations"))
     extras = extras_from(
         usage.get("cache_read_input_tokens"),
         usage.get("cache_creation_input_tokens"),
@@ -163,9 +164,15 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
         object_or_empty(usage.get("server_tool_use")).get("web_search_requests"),
         tier="fast" if usage.get("speed") == "fast" else usage.get("service_tier"),
         us_only=usage.get("inference_geo") == "us",
-        # Code execution is free together with web tools.
-        unpriced=runs_code and ran.isdisjoint(("web_search", "web_fetch")),
+        # Code execution is free together with web tools. Advisors and fallbacks are other models.
+        unpriced=(runs_code and ran.isdisjoint(("web_search", "web_fetch")))
+        or any(each.get("type") not in ("message", "compaction") for each in iterations),
     )
     if fresh is None or extras is None:
-        return Usage(fresh, output)
-    return Usage(fresh + extras.cache_read + extras.cache_written, output, extras)
+        whole = Usage(fresh, output)
+    else:
+        whole = Usage(fresh + extras.cache_read + extras.cache_written, output, extras)
+    # The other numbers leave out compactions.
+    shared = {key: usage.get(key) for key in ("service_tier", "speed", "inference_geo")}
+    compactions = [each for each in iterations if each.get("type") == "compaction"]
+    return sum((usage_of({"usage": {**shared, **each}}) for each in compactions), whole)

@@ -223,6 +223,27 @@ def test_content_that_is_not_a_block_makes_the_reply_unreadable(make_request):
             },
             Usage(1, 5, Extras(searches=2)),
         ),
+        (
+            {
+                "input_tokens": 1,
+                "output_tokens": 5,
+                "service_tier": "priority",
+                "iterations": [
+                    {"type": "compaction", "input_tokens": 20, "cache_read_input_tokens": 300}
+                    | {"output_tokens": 40},
+                    {"type": "message", "input_tokens": 1, "output_tokens": 5},
+                ],
+            },
+            Usage(321, 45, Extras(cache_read=300, tier="priority")),
+        ),
+        (
+            {
+                "input_tokens": 1,
+                "output_tokens": 5,
+                "iterations": [{"type": "advisor_message", "model": "claude-opus-5"}],
+            },
+            Usage(1, 5, Extras(unpriced=True)),
+        ),
         ({"input_tokens": 1, "cache_read_input_tokens": None, "output_tokens": 0}, Usage(1, 0)),
         ({"cache_read_input_tokens": 300}, Usage(None, None)),
         (None, Usage(None, None)),
