@@ -28,6 +28,7 @@ NAMES = {"gpt-4o": 1, "gpt-4o-mini": 1, "o3": 1, "claude-opus-4": 1, "claude-opu
         ("claude-opus-4-1", None),
         ("gpt-4o-audio-preview-2024-12-17", None),
         ("gpt-4oo", None),
+        ("gpt-5o-2024-08-06", None),
         ("o3-pro", None),
         ("o3-mini-2025-01-31", None),
         ("my-gpt-4o", None),

@@ -260,6 +260,11 @@ def test_a_match_keeps_its_length_and_its_ends(personal: PersonalData) -> None:
     assert personal.hide(f"Write to {EMAIL}!") == f"Write to ja{'*' * 16}om!"
 
 
+@pytest.mark.parametrize(("said", "hidden"), [("PIN 4711", "PIN ****"), ("PIN 471", "PIN ***")])
+def test_nothing_is_left_of_a_short_match(said: str, hidden: str) -> None:
+    assert PersonalData((r"(?<=PIN )\d{3,4}",)).hide(said) == hidden
+
+
 def test_texts_without_matches_stay_as_they_are(personal: PersonalData) -> None:
     body = '{ "order":"A-17", "n": [1, 2.50, -3e4],  "t": "caf\\u00e9 \\"x\\"" }'
     for text in (body, "", "[", "order 1234 5678 9012 3456", '"quoted" and more'):

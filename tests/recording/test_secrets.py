@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kindlm.recording.secrets import secret_values
@@ -100,6 +102,23 @@ def test_a_secret_is_reported_by_the_name_of_its_variable_or_its_place_in_a_url(
 )
 def test_what_stands_in_ordinary_texts_is_no_secret(name: str, value: str) -> None:
     assert secret_values({name: value}, ()) == set()
+
+
+def test_a_key_is_no_secret_if_it_is_the_whole_path_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "x0123456789"
+    file.touch()
+    assert secret_values({"SHOP": str(file)}, ["SHOP"]) == set()
+    assert secret_values({"SHOP": file.name}, ["SHOP"]) == {file.name}
+
+
+def test_the_credentials_in_a_file_of_google_are_secrets_however_it_begins(tmp_path: Path) -> None:
+    file = tmp_path / "account.json"
+    file.write_text('\n {"private_key_id": "abc0123456789"}')
+    secrets = secret_values({"GOOGLE_APPLICATION_CREDENTIALS": str(file)}, ())
+    assert secrets == {"abc0123456789"}
 
 
 @pytest.mark.parametrize(
