@@ -25,6 +25,7 @@ from kindlm.agents.reply_parts import (
     UnreadableReply,
     compact_json,
     first_warnings,
+    not_decoded,
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
@@ -54,6 +55,8 @@ _KEYS = {"tool_call": ("name", "arguments", "response", "id"), "output_json": ("
 _MAX_WARNINGS = 5
 
 _REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agents-and-commands"
+
+PRINT_UTF_8 = "Print UTF-8; for Python, set PYTHONUTF8=1 in the environment"
 
 
 def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
@@ -87,6 +90,7 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
     if problems:
         uses.append(ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
     warnings = [*first_warnings(problems, _MAX_WARNINGS), *call_warnings(uses)]
+    warnings = [*not_decoded(raw, PRINT_UTF_8), *warnings]
     if value is not ABSENT and text:
         warnings.append("other output beside output_json is not part of the answer")
     text = text if value is ABSENT else compact_json(value)

@@ -26,6 +26,15 @@ def first_text(*values: Any) -> str | None:
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
+def not_decoded(text: str, remedy: str) -> tuple[str, ...]:
+    """Return a warning if bytes of an answer could not be decoded, for example of Latin-1."""
+    lost = (
+        "The answer has U+FFFD, which stands for bytes that cannot be decoded, so no check finds"
+        f" what was there. {remedy}."
+    )
+    return (lost,) if "\ufffd" in text else ()
+
+
 def lookup(value: Any, path: str) -> Any:
     """Return the value at a path, or `ABSENT`."""
     return value if path == WHOLE else value_at(value, path_parts(path))

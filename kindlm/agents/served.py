@@ -21,7 +21,7 @@ from pydantic import Field
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who, is_retryable
 from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.http_request import request_warnings
-from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
+from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, not_decoded
 from kindlm.agents.reply_reading import ENDS_WITH_CALLS, FailedReply
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
@@ -202,10 +202,6 @@ AssistantId = Annotated[
 
 
 _UTF_8 = "Send UTF-8, or name the `charset` in `Content-Type`"
-_NOT_DECODED = (
-    "The answer has U+FFFD, which stands for bytes that cannot be decoded, so no check finds what"
-    f" was there. {_UTF_8}."
-)
 _LONG = 50_000
 _NOT_UNDERSTOOD = frozenset({400, 415, 422})
 
@@ -365,7 +361,5 @@ class ServedAgent:
             return Err(self._who.unreadable(error, text, answer.status, options.hint))
         self._carried = self._carried if parsed.carried is None else parsed.carried
         reply = parsed.reply
-        warnings = (*options.not_sent(request), *reply.warnings)
-        if "\ufffd" in text:
-            warnings = (_NOT_DECODED, *warnings)
+        warnings = (*not_decoded(text, _UTF_8), *options.not_sent(request), *reply.warnings)
         return Ok(replace(reply, raw=text, latency_ms=answer.latency_ms, warnings=warnings))

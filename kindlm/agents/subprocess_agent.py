@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from kindlm.agents.agent_failures import AgentFailure
-from kindlm.agents.command import run_once
+from kindlm.agents.command import PRINT_UTF_8, run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
     all_messages,
@@ -29,7 +29,7 @@ from kindlm.agents.http_request import (
     request_warnings,
 )
 from kindlm.agents.local_sandbox import LocalSandbox
-from kindlm.agents.reply_parts import UnreadableReply
+from kindlm.agents.reply_parts import UnreadableReply, not_decoded
 from kindlm.agents.reply_reading import (
     FailedReply,
     Reading,
@@ -286,7 +286,8 @@ class LineAgent(_ProgramAgent):
         if program.has_more:
             raise AgentFailure(self._unexpected_line())
         reply = replace(reply, raw=raw, latency_ms=latency_ms)
-        return self._warned(reply, request_warnings(request, sends_system=True))
+        not_sent = request_warnings(request, sends_system=True)
+        return self._warned(reply, (*not_decoded(raw, PRINT_UTF_8), *not_sent))
 
     def _failure(self, what: str) -> KindlmError:
         return self._who.program_failure(what, "" if self._program is None else self._program.log)

@@ -176,7 +176,10 @@ def test_endless_output_is_an_error(run, failure):
 
 def test_bytes_that_are_no_text_do_no_harm(run, success):
     program = "import sys; sys.stdout.buffer.write(b'caf\\xe9')"
-    assert success(run(program)).text == "caf\ufffd"
+    told = success(run(program))
+    assert told.text == "caf\ufffd"
+    assert "cannot be decoded" in told.warnings[0]
+    assert "PYTHONUTF8" in told.warnings[0]
 
 
 @pytest.mark.parametrize("words", [("./no-such-program",), ("no-such-program", "x"), ("a\0b",)])

@@ -122,6 +122,16 @@ def test_empty_lines_a_byte_order_mark_and_a_missing_line_end_do_no_harm(talk, s
     assert [success(result).text for result in talk(program, "a", "b")] == ["café", "end"]
 
 
+def test_bytes_that_cannot_be_decoded_get_a_warning(talk, success):
+    program = r"""
+        import sys
+        sys.stdout.buffer.write(b'{"text": "caf\xe9"}\n')
+    """
+    (told,) = talk(program)
+    assert success(told).text == "caf\ufffd"
+    assert "cannot be decoded" in success(told).warnings[0]
+
+
 def test_it_has_the_environment_of_the_run_and_variables_of_its_own(talk, success):
     program = """
         import json, os
