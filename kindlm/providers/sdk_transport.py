@@ -34,7 +34,7 @@ import httpx
 
 from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
-from kindlm.http_client import has_proxies, open_session
+from kindlm.http_client import THIS_MACHINE, has_proxies, open_session
 from kindlm.providers.client import (
     MAX_BODY_BYTES,
     AnswerTooLong,
@@ -160,7 +160,9 @@ class Sdk:
         # With many calls at once, the client on aiohttp takes half the time of the usual one.
         verify = _tls_context(self._http)
         self.client = self._connect(
-            module.DefaultAioHttpClient(verify=verify, follow_redirects=False)
+            module.DefaultAioHttpClient(
+                verify=verify, follow_redirects=False, mounts=dict(THIS_MACHINE)
+            )
         )
         # openai before 2.17 and anthropic before 0.77 take no bytes. A client that signs puts a
         # part of the body into the path.

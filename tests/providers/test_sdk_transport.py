@@ -164,6 +164,23 @@ def test_a_proxy_is_used(api, http, make_request, monkeypatch):
     assert [request.startswith(start) for request in asyncio.run(run())] == [True, True]
 
 
+def test_no_proxy_gets_the_requests_for_a_server_on_this_machine(
+    api, http, make_request, monkeypatch
+):
+    for variable in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, PROXY)
+
+    async def run():
+        async with tapped(http(200, api.reply)) as tap:
+            settings = ProviderSettings(api.type, api.type, api.variable, tap.url + api.base_path)
+            return await exchange(tap, client_of(api, settings), make_request, ["m"] * 2)
+
+    requests, _ = asyncio.run(run())
+    assert len(requests) == 2
+
+
 @pytest.mark.parametrize("encoding", ["plain", "gzip", "latin-1", "hex", "idna", "bom"])
 def test_a_body_is_decoded_as_its_headers_say(api, make_request, encoding):
     text = json.dumps(api.reply | {"note": "Zürich"}, ensure_ascii=False)
