@@ -207,6 +207,8 @@ async def _why_not(url: str) -> str | None:
             session.get(url, headers=UNTRACED) as answer,
         ):
             return None if answer.status < 300 else f"answers {answer.status}"
+    except aiohttp.TooManyRedirects:
+        return "redirects on and on"
     except aiohttp.ClientResponseError:  # such as TLS
         return "answers something that is not HTTP"
     except (aiohttp.ClientError, OSError, ValueError):
