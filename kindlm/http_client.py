@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.request import getproxies
 
@@ -39,11 +40,11 @@ _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 def open_client() -> httpx.AsyncClient:
     """Return a client without a timeout, redirects and cookies.
 
-    It uses proxies and certificates of the environment, for this machine no proxy. If the proxy
-    cannot be used, every request fails.
+    It uses proxies and certificates of the environment, for this machine no proxy. If they cannot
+    be used, every request fails.
     """
-    context = _tls_context()
     try:
+        context = _tls_context()
         return httpx.AsyncClient(
             verify=context,
             transport=None if has_proxies() else _AiohttpTransport(context),
@@ -54,13 +55,16 @@ def open_client() -> httpx.AsyncClient:
             # Conversations must not share cookies.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
+    except OSError as error:
+        files = "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names"
+        message = f"{files} cannot be loaded: {error}"
     except (httpx.InvalidURL, ValueError, ImportError) as error:  # SOCKS needs a package
         message = f"the proxy of the environment cannot be used: {error}"
 
-        def fail(_: httpx.Request) -> httpx.Response:
-            raise httpx.ProxyError(message)
+    def fail(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError(message)
 
-        return httpx.AsyncClient(transport=httpx.MockTransport(fail), trust_env=False)
+    return httpx.AsyncClient(transport=httpx.MockTransport(fail), trust_env=False)
 
 
 def open_transport() -> httpx.AsyncBaseTransport:
@@ -68,7 +72,10 @@ def open_transport() -> httpx.AsyncBaseTransport:
 
     A client would spend a third of a request's time on credentials in URLs, cookies and redirects.
     """
-    return _ByClient(open_client()) if has_proxies() else _AiohttpTransport(_tls_context())
+    if not has_proxies():
+        with suppress(OSError):  # the requests of the client below fail with the reason
+            return _AiohttpTransport(_tls_context())
+    return _ByClient(open_client())
 
 
 def open_session(

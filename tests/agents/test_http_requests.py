@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from dataclasses import replace
 
 import pytest
 
 from kindlm.agents.served import kept_connections
+from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role
 
@@ -246,3 +248,25 @@ def test_a_proxy_that_cannot_be_used_is_an_error_of_the_call(
             return await agent.send(ask())
 
     assert "proxy of the environment" in failure(asyncio.run(run())).message
+
+
+@pytest.mark.parametrize("proxies", [{}, {"https_proxy": "http://127.0.0.1:9"}])
+def test_certificates_that_cannot_be_loaded_are_an_error_of_the_call(
+    proxies, make, ask, failure, monkeypatch
+):
+    def create() -> ssl.SSLContext:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in proxies.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("kindlm.http_client._tls_context", create)
+
+    async def run():
+        async with make(AgentTarget("s", "http", "https://agent.invalid/chat")) as agent:
+            return await agent.send(ask())
+
+    error = failure(asyncio.run(run()))
+    assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
+    assert "SSL_CERT_FILE" in error.message
