@@ -89,7 +89,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         value = written.strip()
         if is_secret_name(name) or (name in named and not _is_path(value)):
             values.add(value)
-        may_be_one = may_be_secret_name(name) and not is_ordinary(value) and not _is_path(value)
+        may_be_one = may_be_secret_name(name) and not _is_path(value)
         if may_be_one or ("://" in value and ("@" in value or "?" in value)):
             values |= set(variable_secrets(name, value))
     for value in tuple(values):
