@@ -81,6 +81,7 @@ def test_a_price_with_tiers_is_worked_out_for_the_amount():
     [
         ("openai", "gpt-4oo", MILLION),
         ("nobody", "gpt-4o", MILLION),
+        ("nobody", "openai:gpt-4o", MILLION),
         ("openai", "gpt-4o", Usage(None, 5)),
         ("openai", "gpt-4o", Usage(5, None)),
         ("gemini", "gemini-1.5-flash-8b", MILLION),

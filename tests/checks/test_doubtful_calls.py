@@ -183,6 +183,14 @@ def test_a_look_alike_after_the_call_is_not_before_it(
     assert evaluate("tool_called", params, transcript).outcome is Outcome.PASSED
 
 
+def test_a_look_alike_before_a_further_call_is_not_before_the_first(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    transcript = said("done", used("lookup"), used("Refund"), used("lookup"))
+    params = {"tool": "lookup", "before": "refund"}
+    assert evaluate("tool_called", params, transcript).outcome is Outcome.PASSED
+
+
 def test_a_look_alike_with_other_arguments_is_not_counted(
     evaluate: Evaluate, said: Said, used: Used
 ) -> None:

@@ -260,7 +260,13 @@ class TestMetrics:
 
     @pytest.mark.parametrize(
         ("value", "tolerance", "passes"),
-        [(0.1, 0.2, True), (0.5, 0.2, True), (0.1, 0.19, False), (0.51, 0.2, False)],
+        [
+            (0.1, 0.2, True),
+            (0.4, 0.1, True),  # 0.4 - 0.3 is 0.10000000000000003
+            (0.5, 0.2, True),
+            (0.1, 0.19, False),
+            (0.51, 0.2, False),
+        ],
     )
     def test_the_tolerance_is_allowed(
         self, evaluate: Evaluate, value: float, tolerance: float, passes: bool

@@ -95,6 +95,13 @@ def test_shards_of_the_branch_count_as_one_run(kindlm: Any, history: History) ->
     assert "No run of branch 'main' with a suite of nightly" in done.err
 
 
+def test_a_shard_is_not_compared_with_its_own_group(kindlm: Any, history: History) -> None:
+    for shard in ("1/2", "2/2"):
+        record(history, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+    done = kindlm("diff", "--base", "main", "m1")
+    assert "No run of branch 'main' with a suite of m1" in done.err
+
+
 def test_without_a_run_of_another_branch_there_is_nothing_to_compare(
     kindlm: Any, history: History
 ) -> None:

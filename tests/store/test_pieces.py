@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -144,6 +144,24 @@ def test_a_text_that_was_cut_leaves_no_more_than_seven_characters(name: str) -> 
             left = redact(whole[:end] + mark)
             told = [one for one in said[1:] if f'"{one}' in left or f"data: {one}" in left]
             assert len("".join(told)) < 8 + 4, left
+
+
+def among_others(said: list[str], distances: Iterable[int]) -> str:
+    pairs = zip(said, distances, strict=False)
+    return json.dumps([one for piece, far in pairs for one in (piece, *"abcdefg"[: far - 1])])
+
+
+@pytest.mark.parametrize("size", [3, 4, 7])
+def test_strings_at_equal_distances_spell_a_beginning(size: int) -> None:
+    said = pieces(SECRET[:8], size)
+    assert Redactor([SECRET])(among_others(said, itertools.repeat(2))) == "[redacted]"
+
+
+def test_strings_at_different_distances_have_to_spell_twice_as_much() -> None:
+    redact, said = Redactor([SECRET]), pieces(SECRET[:16], 3)
+    left = among_others(said[:5], itertools.count(2))
+    assert redact(left) == left
+    assert redact(among_others(said, itertools.count(2))) == "[redacted]"
 
 
 @pytest.mark.parametrize("name", ["lines", "bare", "strings", "an array of strings"])
