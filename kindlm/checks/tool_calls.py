@@ -166,12 +166,15 @@ class ToolCall(ExpectedCall, CheckSection):
         uses = transcript.tool_uses
         if self.should_not_call:
             return self._not_called(uses)
-        faults, meant = dict[int, Sequence[tuple[str, str]]](), list[int]()
+        names = [use.call.name for use in uses]
+        faults = dict[int, Sequence[tuple[str, str]]]()
+        # The calls that fit, perhaps at the wrong time, and the first that is at the right time.
+        meant = list[int]()
         fitting: int | None = None
         for index, use in enumerate(uses):
             if use.call.name == self.tool:
-                faults[index] = found = list(self._faults(index, uses))
-                if dict(found).keys() <= {_WRONG_TIME}:
+                faults[index] = found = list(self._faults(index, use, names))
+                if all(code == _WRONG_TIME for code, _ in found):
                     meant.append(index)
                 if not found and fitting is None:
                     fitting = index
@@ -185,8 +188,8 @@ class ToolCall(ExpectedCall, CheckSection):
             else:
                 often = count(high, "call") if low == high else f"{low:,} to {count(high, 'call')}"
             message = f"Expected {often} to {named(self.tool)} as described, got {len(meant)}"
-            others = {at: found for at, found in faults.items() if at not in meant}
-            if len(meant) < low and others:
+            if len(meant) < min(low, len(faults)):
+                others = {at: found for at, found in faults.items() if at not in meant}
                 nearest, _, why = _closest(others)
                 message += f"; the closest other one is call {nearest}: {why}"
             code, actual = "TOOL_CALL_COUNT_WRONG", {"count": len(meant)}
@@ -222,9 +225,8 @@ class ToolCall(ExpectedCall, CheckSection):
             message += f" {named(alike[0])} is not {tool}: the names must be identical."
         return failed("TOOL_CALL_MISSING", message, expected=expected, actual=bounded(made))
 
-    def _faults(self, index: int, uses: Sequence[ToolUse]) -> Iterator[tuple[str, str]]:
-        """Yield the faults of a call."""
-        use = uses[index]
+    def _faults(self, index: int, use: ToolUse, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield the faults of a call; `names` are the tools of all calls."""
         for fault in self.argument_faults(use):
             yield _MISMATCH, fault
         if self._document is not None:
@@ -236,8 +238,6 @@ class ToolCall(ExpectedCall, CheckSection):
                 name = self.args_schema or "the schema"
                 yield code, f"its arguments do not fit {name}: {places}"
         tool, order, before, after = named(self.tool), self.order, self.before, self.after
-        is_timed = (order, before, after) != (None, None, None)
-        names = [each.call.name for each in uses] if is_timed else []
         if order is not None and order != index:
             there = names[order] if order < len(names) else self.tool
             message = f"{tool} was call {index}, expected to be call {order}"
