@@ -158,6 +158,8 @@ def test_embeddings_of_a_provider_cost_the_price_of_their_texts(bench, make):
     prices = {"model-1": Price(0, 0), "embedder-1": Price(10, 1_000)}
     finished = bench.execute(make.case(expectations=(SIMILAR,)), prices=prices)
     assert (finished.status, finished.cost_usd) == (Status.PASSED, 0.01)
+    *_, answered = bench.events("provider.responded")
+    assert answered.data["gen_ai.usage.input_tokens"] == 1_000
 
 
 def test_a_limit_of_nothing_allows_no_embedding_of_a_recorded_answer(bench, make):
@@ -470,6 +472,19 @@ def test_time_stands_still_until_the_last_one_goes_on() -> None:
             assert deadline.leaves(TIME_S / 2)
             second_goes_on.set()
             await asyncio.gather(*waiting)
+
+    run_at_once(whole())
+
+
+def test_time_that_stands_still_already_does_not_shrink() -> None:
+    async def whole() -> None:
+        deadline = Deadline(TIME_S, LoopClock())
+        async with deadline.timeout:
+            with deadline.paused():
+                await asyncio.sleep(4 * TIME_S)
+                with deadline.paused():
+                    await asyncio.sleep(TIME_S)
+            assert deadline.leaves(TIME_S / 2)
 
     run_at_once(whole())
 

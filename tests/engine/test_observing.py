@@ -222,6 +222,14 @@ def test_what_an_agent_spent_counts_though_it_failed(bench, make, seen_usd, rest
     assert finished.cost_usd == pytest.approx(seen_usd + rest_usd)
 
 
+def test_an_agent_that_failed_without_a_known_cost_spent_what_was_seen(bench, make) -> None:
+    bench.observers = (Watcher(Seen(), spends=0.25),)
+    bench.agent.outcomes = [make.failure(ErrorCode.PROVIDER_API_ERROR, tokens=[10, 2])]
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    finished = bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+    assert finished.cost_usd == 0.25
+
+
 def test_a_reported_cost_of_nothing_counts_where_no_call_was_seen(talk) -> None:
     _, data = talk(Watcher(Seen()), AgentReply("Hi", None, 5.0, reported_cost_usd=0.0))
     assert (data["cost_usd"], data["cost_source"]) == (0.0, "reported")

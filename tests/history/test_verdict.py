@@ -84,6 +84,7 @@ RAN = StatusCounts(passed=9, failed=1)
         ("driftScoreMax", Figures(RAN, drift_maximum=0.3), 0.2, False),
         ("costMaxUsd", Figures(RAN, paid=Paid(0.07)), 0.05, False),
         ("costMaxUsd", Figures(RAN, paid=Paid(0.05)), 0.05, True),
+        ("costMaxUsd", Figures(RAN, paid=Paid(5e-10)), 0, False),
         ("latencyMaxMs", Figures(RAN, latency_average_ms=500.0), 500, True),
     ],
 )

@@ -296,6 +296,7 @@ def test_what_was_changed_is_refused(other: Path, path: Path, change: str) -> No
         ("UPDATE streams SET sealed = NOT sealed", "does not match its hash"),
         ("UPDATE contents SET body = 'another'", "was changed"),
         ("UPDATE contents SET body = CAST(body AS BLOB)", "was changed"),
+        ("DELETE FROM contents", "is missing"),
     ],
 )
 def test_what_is_here_already_is_compared_too(
