@@ -123,6 +123,7 @@ class ThreadAgent(ServedAgent):
             "assistant_id": context.get(_ASSISTANT) or options.assistant_id or "agent",
             "input": run_input(request, options.input_key, is_new=is_new),
             "stream_mode": ["values", "updates"],
+            "stream_subgraphs": True,  # calls within a subgraph may be nowhere else
             "on_disconnect": "cancel",  # nothing reads the rest
         }
         if options.graph_config is not None:

@@ -136,15 +136,24 @@ class GraphDraft(Draft):
         self._keep_last(last_text(messages), _text(state, _STATE_TEXTS, self.sent.text))
         self.about.update(state)
 
-    def add_update(self, nodes: Mapping[str, Any]) -> None:
-        """Add the changes of nodes: an object or a list of objects under the name of each node."""
-        self._check(nodes)
+    def add_update(self, nodes: Mapping[str, Any], *, is_inner: bool = False) -> None:
+        """Add the changes of nodes: an object or a list of objects under the name of each node.
+
+        Nodes of a subgraph (`is_inner`) add calls and tokens, but neither a text nor a failure, and
+        do not show that the whole graph reports its calls.
+        """
+        shown = self.shows_calls
+        if not is_inner:
+            self._check(nodes)
         for name, changes in nodes.items():
             for change in objects(changes if isinstance(changes, list) else [changes]):
                 self.updates.append((name, change))
                 messages = self._new(change, has_history=False)
                 self.merging.add(messages, are_all=False)
-                self._keep_last(last_text(messages), _text(change, _NODE_TEXTS, self.sent.text))
+                if not is_inner:
+                    text = _text(change, _NODE_TEXTS, self.sent.text)
+                    self._keep_last(last_text(messages), text)
+        self.shows_calls = shown if is_inner else self.shows_calls
 
     def add_messages(self, value: Any) -> None:
         """Add messages that are all new."""
@@ -322,8 +331,10 @@ class RunDraft(GraphDraft):
                 self.first = state if self.first is None else self.first
                 self.states += 1
                 self.add_state(state)
-            case "updates", dict() as nodes:
-                self.add_update({"": nodes} if "messages" in nodes else nodes)
+            case str(kind), dict() as nodes if kind.partition("|")[0] == "updates":
+                # The path of a subgraph follows the name of the event.
+                nodes = {"": nodes} if "messages" in nodes else nodes
+                self.add_update(nodes, is_inner="|" in kind)
             case ("error", _) | (_, NotJson()) | ("values" | "updates", list()):
                 GraphDraft.take(self, frame, number)
 

@@ -512,6 +512,7 @@ class TestThreads:
                     "assistant_id": "agent",
                     "input": {"messages": [{"role": "user", "content": "Hello"}]},
                     "stream_mode": ["values", "updates"],
+                    "stream_subgraphs": True,
                     "on_disconnect": "cancel",
                 },
             ),
@@ -526,6 +527,37 @@ class TestThreads:
         node = ("updates", {"n": {"messages": answer}})
         (got,), _ = run([node, ("values", {"messages": [SENT, answer]})])
         assert success(got).usage == Usage(10, 1)
+
+    def test_calls_within_a_subgraph_count_and_its_texts_do_not(self, run, success):
+        first = ai("", call("c1", "search", q="x"), id="m1", **used(10, 1))
+        inner = ai("Refunding.", call("c2", "refund", id=1), id="m2", **used(20, 2))
+        found = result("c2", "done", id="m3")
+        last = ai("Done.", id="m4", **used(30, 3))
+        events = [
+            ("updates", {"supervisor": {"messages": [first]}}),
+            ("values|refunds:1", {"messages": [{"type": "human", "content": "Refund 1"}]}),
+            ("updates|refunds:1", {"agent": {"messages": [inner]}}),
+            ("updates|refunds:1|tools:2", {"tools": {"messages": found}}),
+            (
+                "updates|refunds:1",
+                {"agent": {"messages": [ai("Refunded.", id="m5", **used(4, 4))]}},
+            ),
+            ("updates", {"refunds": {"messages": [last]}}),
+            ("values", {"messages": [SENT, first, inner, found, last]}),
+        ]
+        (got,), _ = run(events)
+        told = success(got)
+        assert told.text == "Done."
+        assert [use.call.name for use in told.tool_uses] == ["search", "refund"]
+        assert told.tool_uses[1].response == "done"
+        assert told.usage == Usage(64, 10)
+
+    def test_messages_of_a_subgraph_do_not_show_that_the_graph_reports_its_calls(
+        self, run, success
+    ):
+        inner = ("updates|agent:1", {"model": {"messages": [ai("Hm.", id="m1")]}})
+        (got,), _ = run([inner, ("updates", {"n": {"answer": "ok"}})])
+        assert (success(got).text, success(got).reports_tools) == ("ok", None)
 
     def test_messages_that_a_graph_removes_were_said(self, run, success):
         first = ai("", call("c1", "a"), id="m1")
