@@ -120,6 +120,28 @@ def test_data_of_the_agents_own_is_no_call(hear, success):
     assert success(hear(text("ok"), told, {"type": "finish"})).tool_uses == ()
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"id": "refunds", "toolCalls": [{"toolCallId": "c2", "toolName": "refund", "args": {}}]},
+        {"steps": [{"content": [{"type": "tool-call", "toolName": "refund", "input": {}}]}]},
+    ],
+)
+def test_a_call_of_an_agent_within_the_agent_is_one_of_an_unknown_tool(hear, success, data):
+    reply = success(hear({"type": "data-tool-agent", "data": data}, text("ok"), {"type": "finish"}))
+    (use,) = reply.tool_uses
+    assert use.call.name == UNNAMED
+    assert "data-tool-agent" in reply.warnings[0]
+
+
+def test_data_that_repeats_a_call_is_no_other_call(hear, success):
+    data = {"toolCallId": "c1", "toolName": "refund", "status": "running"}
+    called = {"type": "tool-input-available", **CALL, "input": {"id": 7}}
+    told = {"type": "data-progress", "data": data}
+    reply = success(hear(called, told, text("ok"), {"type": "finish"}))
+    assert [use.call.name for use in reply.tool_uses] == ["refund"]
+
+
 def test_a_stream_that_ended_for_calls_it_did_not_show_may_have_made_any(hear, success):
     reply = success(hear(text("ok"), {"type": "finish", "finishReason": "tool-calls"}))
     assert [use.call.name for use in reply.tool_uses] == [UNNAMED]

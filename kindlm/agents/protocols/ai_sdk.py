@@ -1,7 +1,8 @@
 """The UI message stream of Vercel's AI SDK, 5 and later.
 
 The table under "Vercel AI SDK" in docs/reference/agent-answers.md lists the events that kindlm
-reads. Steps, reasoning, sources, files and `data-…` have neither text nor tool calls.
+reads. Steps, reasoning, sources, files and `data-…` have neither text nor tool calls, but the data
+may contain calls that an agent within the agent made.
 
 An empty line separates text parts. A repeated step (`reset-step`) discards its text, but its tool
 calls count.
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
-from kindlm.agents.hidden_calls import calls_of_event
+from kindlm.agents.hidden_calls import calls_of_event, hidden_calls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
@@ -22,6 +23,7 @@ from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import UNREAD, is_of_tool
 from kindlm.ports import AgentRequest
+from kindlm.same_calls import KnownCalls
 from kindlm.transcript import UNNAMED
 from kindlm.wires import Spent
 
@@ -47,7 +49,10 @@ _WAITS = "a tool call waits for a person to approve it: the answer is incomplete
 
 @dataclass(slots=True)
 class UiDraft(Draft):
-    """An answer; `open` are the text parts that may still grow, by ids that later steps reuse."""
+    """An answer; `open` are the text parts that may still grow, by ids that later steps reuse.
+
+    `data` are the events of the agent's own, each by its type.
+    """
 
     texts: list[list[str]] = field(default_factory=list)
     open: dict[str, list[str]] = field(default_factory=dict)
@@ -56,6 +61,7 @@ class UiDraft(Draft):
     about: dict[str, Any] = field(default_factory=dict)
     waits: bool = False
     reasons: list[str] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
         match event.get("type"):
@@ -82,7 +88,9 @@ class UiDraft(Draft):
                 self.about.update(about if isinstance(about, dict) else {})
             case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
                 self._add_to_call(kind, event, number)
-            case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
+            case str(kind) if kind.startswith("data-"):
+                self.data.append({kind: event.get("data")})
+            case str(kind) if is_of_tool(event):
                 # An unknown event may be the call that a test forbids.
                 self.calls.under(UNREAD.call.id)
             case kind if first_text(kind) is None and calls_of_event(event):
@@ -110,12 +118,16 @@ class UiDraft(Draft):
 
     def finished(self) -> ParsedAnswer:
         unanswered = self.waits and any(call.response is None for call in self.calls.entries)
+        uses = self.calls.uses
+        known = KnownCalls(use.call for use in uses)
+        places = (hidden_calls(data, known) for data in self.data)
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
-            self.calls.uses,
+            uses,
             self.spent(),
             warnings=(_WAITS,) if unanswered else (),
             reasons=self.reasons,
+            hidden=next((place for place in places if place is not None), None),
             reports_tools=True,
         )
         return ParsedAnswer(reply)
