@@ -29,7 +29,8 @@ _T = TypeVar("_T", bound="DataclassInstance")
 def value_of(kind: type[_T], row: sqlite3.Row | Mapping[str, Any], /, **read: Any) -> _T:
     """Return a row as a value of `kind`; `read` has the fields that are not columns as they are.
 
-    The type of a field says how its column is read: `tuple` and `dict` are JSON, `Any` may be.
+    The type of a field says how its column is read: `tuple` and `dict` are JSON, `Any` may be. If
+    columns have the same name, the first one counts: queries put computed ones before `e.*`.
     """
     for name, of in _columns(kind):
         if name not in read:
