@@ -144,7 +144,7 @@ _REFUSAL_STATUSES = frozenset({400, 422})
 _REFUSAL = re.compile(
     r"unsupported|not support|unavailable|not available|deprecated|not allowed|not permitted"
     r"|unknown|unrecognized|unexpected|unrecognised|cannot both|not compatible|incompatible"
-    r"|extra inputs|only the default",
+    r"|extra inputs|only the default|may not be|may only be",
     re.IGNORECASE,
 )
 _TOO_MUCH = re.compile(r"too large|too high|supports at most", re.IGNORECASE)

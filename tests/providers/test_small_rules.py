@@ -36,7 +36,7 @@ def test_when_to_come_back(headers, seconds):
     assert retry_after(headers, NOW) == seconds
 
 
-SENT = ("model", "messages", "temperature", "top_p", "max_tokens", "response_format")
+SENT = ("model", "messages", "temperature", "top_p", "max_tokens", "response_format", "tool_choice")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,16 @@ SENT = ("model", "messages", "temperature", "top_p", "max_tokens", "response_for
             400,
             {"error": {"message": "temperature: Extra inputs are not permitted"}},
             {"temperature"},
+        ),
+        (
+            400,
+            {"error": {"message": "`temperature` may only be set to 1 when thinking is enabled."}},
+            {"temperature"},
+        ),
+        (
+            400,
+            {"error": {"message": "Thinking may not be enabled when tool_choice forces tool use."}},
+            {"tool_choice"},
         ),
         (
             422,
