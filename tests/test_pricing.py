@@ -93,6 +93,10 @@ def test_what_is_not_known_is_not_zero(provider, model, usage):
     assert PriceTable({}).cost(provider, model, usage) == Cost(None, CostSource.UNKNOWN)
 
 
+def test_some_providers_charge_for_the_request_too():
+    assert PriceTable({}).cost("perplexity", "sonar", MILLION).usd == 1.0 + 1.0 + 0.012
+
+
 def test_no_tokens_cost_nothing():
     cost = PriceTable({}).cost("openai", "gpt-4o", Usage(0, 0))
     assert cost == Cost(0.0, CostSource.COMPUTED)

@@ -11,7 +11,9 @@ from kindlm.config.interpolation import bind_suite, render
 from kindlm.engine.calls import fingerprint
 from kindlm.engine.simulation import SimulatedTools
 from kindlm.errors import Ok
-from kindlm.suite import Prompt, Suite
+from kindlm.ports import ModelRequest, ResponseSchema, ToolDefinition
+from kindlm.suite import ModelParams, Prompt, Suite
+from kindlm.transcript import Message, Role, ToolCall
 
 
 @pytest.fixture
@@ -54,6 +56,42 @@ def test_the_environment_does_not_change_what_a_request_is_known_by(fingerprints
 def test_another_question_is_known_by_something_else(fingerprints, suite_in):
     (first, second), _ = fingerprints(suite_in("north", "Hello"), suite_in("north", "Hello?"))
     assert first != second
+
+
+CALL = ToolCall("c1", "refund", {"id": "A1"})
+ASKED = Message(Role.ASSISTANT, "", tool_calls=(CALL,))
+ANSWERED = Message(Role.TOOL, "done", tool_call_id="c1")
+REQUEST = ModelRequest("model-1", (ASKED, ANSWERED), ModelParams(), 30.0)
+
+
+def asking(call: ToolCall) -> ModelRequest:
+    return replace(REQUEST, messages=(replace(ASKED, tool_calls=(call,)), ANSWERED))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(REQUEST, model="model-2"),
+        asking(replace(CALL, id="c2")),
+        asking(replace(CALL, name="lookup")),
+        asking(replace(CALL, arguments={"id": "B2"})),
+        asking(replace(CALL, arguments={}, malformed="A1")),
+        replace(REQUEST, messages=(ASKED, replace(ANSWERED, text="failed"))),
+        replace(REQUEST, messages=(ASKED, replace(ANSWERED, tool_call_id="c2"))),
+        replace(REQUEST, messages=(replace(ASKED, prefill=True), ANSWERED)),
+        replace(REQUEST, messages=(replace(ASKED, role=Role.USER), ANSWERED)),
+        replace(REQUEST, params=ModelParams(temperature=0.3)),
+        replace(REQUEST, params=ModelParams(max_tokens=1025)),
+        replace(REQUEST, params=ModelParams(top_p=0.5)),
+        replace(REQUEST, params=ModelParams(stop_sequences=("done",))),
+        replace(REQUEST, params=ModelParams(seed=7)),
+        replace(REQUEST, tools=(ToolDefinition("refund", None, {}),)),
+        replace(REQUEST, response_schema=ResponseSchema("answer", {})),
+    ],
+)
+def test_all_that_may_change_an_answer_counts(other: ModelRequest) -> None:
+    assert fingerprint("p", REQUEST) == fingerprint("p", replace(REQUEST, timeout_s=60.0))
+    assert fingerprint("q", REQUEST) != fingerprint("p", REQUEST) != fingerprint("p", other)
 
 
 def test_a_long_id_and_name_of_a_call_count_as_far_as_they_are_recorded(bench, make):

@@ -355,6 +355,19 @@ def test_what_was_erased_stays_so_in_whatever_order(
         assert said_in(log, "run/open") == ["one", None]
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_an_erasure_that_does_not_name_its_texts_is_taken_too(
+    other: Path, path: Path, together: bool
+) -> None:
+    erasures = {"erased": lambda _: None}
+    with opened(path) as log:
+        take(log, other)
+        with opened(other) as theirs:
+            erase(theirs, find_erasable(theirs, matches=lambda text: text == "three"), _record)
+        assert take(log, other, together=together, erasures=erasures).erased == 1
+        assert said_in(log, "run/open") == ["one", None]
+
+
 def said_in(log: EventLog, stream: str) -> list[str | None]:
     return [log.text(event.data["text"]["$ref"]) for event in log.read(stream=stream)]
 
