@@ -352,8 +352,8 @@ class Calls:
         usage = error.details.get("usage")
         if not isinstance(usage, Usage):
             return None
-        model, asked = error.details.get("model"), target.model
-        cost = self.pricing.cost(target.provider, model or asked, usage, requested=asked)
+        model = error.details.get("model")
+        cost = self.pricing.cost(target.provider, model, usage, requested=target.model)
         return model, usage, cost
 
     async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
