@@ -13,7 +13,9 @@ from checked_server import LoopbackServer
 from orders import SCRIPT, asked, order, serve_orders, write_orders
 from workspace import Workspace
 
+from kindlm.dataclass import replace
 from kindlm.history import recorded_answers
+from kindlm.testing.http1 import HttpAnswer, HttpRequest
 
 TOOL = {"name": "lookup_order", "defaultResponse": {"status": "delivered"}}
 TOLD = {**TOOL, "description": "Finds an order."}
@@ -225,6 +227,21 @@ def test_an_answer_that_held_a_secret_is_asked_again(
     write_orders(workspace, server, [test])
     assert workspace.report(**secret)["run"]["status"] == "passed"
     report = workspace.report("--cache", **secret)
+    assert (report["run"]["status"], taken(report)) == ("passed", (0, 1))
+
+
+def test_an_empty_answer_is_asked_again(workspace: Workspace) -> None:
+    def silence(_: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+        document = json.loads(answer.body)
+        document["choices"][0]["message"]["content"] = ""
+        return replace(answer, body=json.dumps(document).encode())
+
+    with AlteringServer(SCRIPT) as server:
+        server.alter(silence)
+        write_orders(workspace, server, [order("k0", judged=False)])
+        assert executions(workspace.report(), "k0")[0]["status"] != "passed"
+        server.use_faults([])
+        report = workspace.report("--cache")
     assert (report["run"]["status"], taken(report)) == ("passed", (0, 1))
 
 

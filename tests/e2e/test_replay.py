@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from altering_server import AlteringServer, wrong
 from checked_server import LoopbackServer
-from orders import Silent, asked, order, serve_orders, write_orders
+from orders import SCRIPT, Silent, asked, order, serve_orders, write_orders
 from workspace import Workspace, as_yaml
 
 TOOL_AGENT = {
@@ -220,6 +221,31 @@ def test_judges_are_asked_only_if_they_are_to_be(
     assert live["summary"]["judgeCostUsd"] > 0
 
 
+def test_an_answer_is_given_as_often_as_it_was_recorded(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0")])
+    workspace.report()
+    more = order("k0")
+    more["expect"]["judge"][0]["passes"] = 2
+    write_orders(workspace, server, [more])
+    _, judged = executions(replayed(workspace), "k0")[0]["assertions"]
+    assert judged["outcome"] == "inconclusive"
+    assert "it was asked fewer times" in judged["message"]
+
+
+def test_a_test_gets_its_own_answer_if_another_asked_the_same(workspace: Workspace) -> None:
+    tests = [order("k0", judged=False), {**order("k0", judged=False), "name": "k0 again"}]
+    with AlteringServer(SCRIPT) as server:
+        server.alter(wrong("<k0>", 2))
+        write_orders(workspace, server, tests)
+        live = workspace.report()
+    said = [executions(live, test["name"])[0]["output"] for test in tests]
+    assert len(set(said)) == 2
+    report = replayed(workspace)
+    assert [executions(report, test["name"])[0]["output"] for test in tests] == said
+
+
 def test_an_answer_that_was_erased_is_not_given_again(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
@@ -277,7 +303,7 @@ def test_values_of_the_environment_are_not_needed(
     assert replayed(workspace, TONE="Be rude")["run"]["status"] == "passed"
 
 
-def write_agent(workspace: Workspace, *users: str) -> None:
+def write_agent(workspace: Workspace, *users: str, **prompt: str) -> None:
     """Write a suite that says this to an agent, which notes whatever it hears."""
     (workspace.root / "shop.py").write_text(
         "def agent(message):\n"
@@ -301,7 +327,7 @@ def write_agent(workspace: Workspace, *users: str) -> None:
         "project": "shop",
         "suite": {"name": "agents"},
         "agents": [{"id": "shop", "adapter": "python", "endpoint": "shop:agent"}],
-        "prompts": {"ask": {"user": first}},
+        "prompts": {"ask": {"user": first, **prompt}},
         "tests": [test],
     }
     (workspace.root / "kindlm.yaml").write_text(as_yaml(config), encoding="utf-8")
@@ -322,6 +348,14 @@ def test_agents_are_answered_for_by_the_messages_that_they_were_sent(workspace: 
     write_agent(workspace, "I am {{env.WHO}}, and tired.")
     assert 'message 1 of the user: "I am Ann."' in error_of(replayed(workspace), "talks")
     assert (workspace.root / "heard").read_text() == heard
+
+
+def test_an_agent_is_not_answered_for_with_another_system_text(workspace: Workspace) -> None:
+    write_agent(workspace, "Hello.", system="You sell bikes.")
+    assert workspace.report()["run"]["status"] == "passed"
+    assert replayed(workspace)["run"]["status"] == "passed"
+    write_agent(workspace, "Hello.", system="You sell cars.")
+    assert "the system text is different" in error_of(replayed(workspace), "talks")
 
 
 def test_an_agent_that_failed_fails_again(workspace: Workspace) -> None:
