@@ -12,13 +12,14 @@ import pytest
 from evaluated import demand
 
 from kindlm.engine.calls import MAX_RESENDS, fingerprint
-from kindlm.errors import ErrorCode
+from kindlm.errors import ErrorCode, Ok
 from kindlm.outcome import NOTHING_CHECKED, Status
+from kindlm.ports import Provenance
 from kindlm.providers import openai_provider
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.suite import ModelTarget, Prompt
-from kindlm.transcript import FinishReason, Role, ToolCall
+from kindlm.transcript import Cost, FinishReason, Role, ToolCall
 
 
 def test_an_answer_that_meets_its_expectations_passes(bench, make):
@@ -154,6 +155,25 @@ def test_more_tokens_are_no_remedy_for_a_filter(bench, make, ended, is_advised):
     bench.queue(make.reply("", finish_reason=ended))
     finished = bench.execute(make.case())
     assert ("Raise maxTokens" in finished.error.hint) is is_advised
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_bodies_are_recorded_unless_the_suite_leaves_them_out(bench, make, kept):
+    failure = make.failure(ErrorCode.PROVIDER_API_ERROR, retryable=True, body="busy")
+    bench.queue(failure, make.reply("Hi", raw='{"said": "Hi"}'))
+    bench.execute(make.case(), record_raw_bodies=kept)
+    calls = bench.events("provider.failed") + bench.events("provider.responded")
+    assert [("raw" in event.data) for event in calls] == [kept, kept]
+
+
+@pytest.mark.parametrize(("text", "warned"), [("The key is [redacted].", True), ("Hi", False)])
+def test_a_recorded_answer_without_its_secret_is_warned_of(bench, make, text, warned):
+    then = Ok(make.reply(text, recorded=Provenance("k3f9x2ab-1.1/1", Cost(0.0))))
+    bench.answers = lambda _: SimpleNamespace(answer=lambda _: then)
+    bench.execute(make.case(expectations=(make.contains("e"),)))
+    (event,) = bench.events("execution.finished")
+    warnings = map(bench.text, event.data.get("warnings", ()))
+    assert any("removed a secret" in warning for warning in warnings) is warned
 
 
 def test_what_can_go_better_is_tried_again_and_each_try_is_an_event(bench, make):

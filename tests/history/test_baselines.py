@@ -67,6 +67,9 @@ class TestWhichRun:
         assert lookup(recorded).run("shop", "support") == Ok("run1")
         assert lookup(recorded).run("shop", "another suite") == Ok(None)
         assert lookup(recorded).run("another project", "support") == Ok(None)
+        with closing(recorded.log.reader()) as db:
+            assert find_baseline(db, "shop", "support") is not None
+            assert find_baseline(db, "another project", "support") is None
 
     def test_the_one_that_was_set_last_whatever_its_label(self, recorded: Any) -> None:
         set_baseline(recorded, "other")
