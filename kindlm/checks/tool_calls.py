@@ -174,7 +174,7 @@ class ToolCall(ExpectedCall, CheckSection):
         for index, use in enumerate(uses):
             if use.call.name == self.tool:
                 faults[index] = found = list(self._faults(index, use, names))
-                if all(code == _WRONG_TIME for code, _ in found):
+                if not found or all(code == _WRONG_TIME for code, _ in found):
                     meant.append(index)
                 if not found and fitting is None:
                     fitting = index

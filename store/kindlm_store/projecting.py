@@ -249,11 +249,12 @@ class Projector:
                 behind[state.checkpoint].append(projection)
         for checkpoint, projections in behind.items():
             failed = self.advance(projections, checkpoint, last)
-            names = [projection.name for projection in projections]
-            self._connection.executemany(
-                "UPDATE projections SET checkpoint = ?, error = ? WHERE name = ?",
-                [(checkpoint if n in failed else last, failed.get(n), n) for n in names],
-            )
+            for projection in projections:
+                error = failed.get(projection.name)
+                self._connection.execute(
+                    "UPDATE projections SET checkpoint = ?, error = ? WHERE name = ?",
+                    (last if error is None else checkpoint, error, projection.name),
+                )
 
     def update(self, path: Path) -> None:
         """Fold projections that are missing or older in the file, and what others appended."""
