@@ -73,6 +73,20 @@ def test_by_what_they_say(log: EventLog) -> None:
     assert found.refs == frozenset()
 
 
+def test_what_repeats_a_text_in_its_own_form_goes_with_it(log: EventLog) -> None:
+    def answered(text: str, body: str) -> NewEvent:
+        return NewEvent("answered", {"text": Text(text), "raw": Text(body)})
+
+    log.append(
+        "run/a", [answered("call 555", r"call \u0035\u0035\u0035"), answered("me", r"m\u0065")]
+    )
+    found = find_erasable(log, matches=lambda text: "555" in text, evidence="raw")
+    assert erase(log, found, record).texts == 2
+    first, second = [event.data for event in log.read(stream="run/a")]
+    assert [log.text(each["$ref"]) for each in first.values()] == [None, None]
+    assert None not in [log.text(each["$ref"]) for each in second.values()]
+
+
 def test_what_is_referred_to_meanwhile_is_kept(log: EventLog) -> None:
     log.append("run/a", [said("ours"), said("mine")])
     found = find_erasable(log, ["run/a"])
