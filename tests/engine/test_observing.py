@@ -235,6 +235,14 @@ def test_a_reported_cost_of_nothing_counts_where_no_call_was_seen(talk) -> None:
     assert (data["cost_usd"], data["cost_source"]) == (0.0, "reported")
 
 
+def test_tokens_have_the_price_of_the_model_that_the_suite_names(bench, make) -> None:
+    bench.agent.outcomes = [AgentReply("Hi", None, 5.0, usage=Usage(1_000_000, 1_000_000))]
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1", model="model-1")
+    case, prices = make.case(targets=("shop",)), {"model-1": Price(1.0, 2.0)}
+    finished = bench.execute(case, agents={"shop": target}, prices=prices)
+    assert finished.cost_usd == 3.0
+
+
 def test_tokens_have_a_price_where_the_cost_of_what_was_seen_is_unknown(bench, make) -> None:
     bench.observers = (Watcher(Seen(cost=Cost())),)
     bench.agent.outcomes = [AgentReply("Hi", None, 5.0, usage=Usage(1_000_000, 1_000_000))]
