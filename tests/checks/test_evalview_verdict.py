@@ -218,8 +218,14 @@ class TestTurns:
         result = evaluated(expectation, transcript, context)
         assert result.actual["reasons"] == ["turn 2 is not as expected"]
 
-    def test_names_are_taken_as_they_are_spelt(self) -> None:
-        wanted = {"forbiddenTools": ["A"]}
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            {"forbiddenTools": ["A"]},  # names are taken as they are spelt
+            {"tools": ["a"], "contains": ["x"], "notContains": ["y"], "forbiddenTools": ["b"]},
+        ],
+    )
+    def test_a_turn_that_is_as_expected_fails_nothing(self, wanted: dict[str, Any]) -> None:
         expectation = demand("evalview_verdict", "EvalView", {"minScore": 0, "turns": [wanted]})
         context = CheckContext(_nobody, earlier=(scored(80),))
         transcript = Transcript(turns=(turn("x", "a"),))

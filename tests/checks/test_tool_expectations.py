@@ -82,6 +82,8 @@ class TestSequence:
             ("exact", "ab", "ab", 1, True),
             ("exact", "ab", "abc", 1, False),
             ("exact", "ab", "a", 0.5, False),
+            ("exact", "ab", "ba", 0, False),
+            ("exact", "aab", "aba", 0.3333, False),
             ("exact", "", "a", 1, True),
             ("subsequence", "ab", "xaxbx", 1, True),
             ("subsequence", "abc", "acb", 0.6667, False),
