@@ -157,9 +157,12 @@ class RecordedAttempt:
 
         It is None if the call did not end, or texts of the answer are gone.
         """
+        stored = self._outcomes.get(call)
+        if stored is None:
+            return None
         try:
-            outcome = self._load(self._outcomes[call])
-        except (KeyError, PurgedError):
+            outcome = self._load(stored)
+        except PurgedError:
             return None
         is_error = isinstance(outcome, CallFailed)
         return Err(outcome.failure(self.paid_before(call))) if is_error else Ok(outcome)

@@ -140,8 +140,10 @@ class Appender:
                 )  # fmt: skip
                 stream.head = event_hash(stream.head, recorded, seal=stream.sealed)
                 type_id = types.get(event.type) or self.type_id(event.type)
-                row = (position, event.raw_id, number, stream.version, type_id)
-                rows.append((*row, *recorded[5:9], stream.head))
+                rows.append((
+                    position, event.raw_id, number, stream.version, type_id, event.schema, event.at,
+                    event.subject, data, stream.head,
+                ))  # fmt: skip
         if rows:
             insert_rows(self._connection, "events", rows)
         for stream in touched.values():

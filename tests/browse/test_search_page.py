@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import time
 from contextlib import closing
 from errno import EACCES
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.cli.app import run
+from kindlm.history import search
 from kindlm.history.search import catch_up, index_file, indexed_part
 from kindlm.reports.pages import history_pages
 from kindlm_store import open_reader, stream_lock
@@ -80,6 +80,15 @@ def test_words_are_found_and_marked_whatever_their_accents(
     assert marked == ["caf\u00e9", "Cafe", "ca\u0301fe\u0301"]
 
 
+def marks(ask: Any, history: Any, make: Any, output: str, asked: str) -> list[str]:
+    """Return what a search marks in the page of a history with one answer."""
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(output=output)
+    writer.finish()
+    return re.findall(r"<mark>(.*?)</mark>", ask(f"search?q={quote(asked)}").text)
+
+
 @pytest.mark.parametrize(
     ("asked", "marked"),
     [
@@ -93,14 +102,8 @@ def test_words_are_found_and_marked_whatever_their_accents(
 def test_what_matches_is_marked_and_nothing_else(
     ask: Any, history: Any, make: Any, asked: str, marked: list[str]
 ) -> None:
-    writer = history.run("aaaa2222")
-    writer.suite(tests=[make.planned()])
-    writer.execution(
-        output="A zebra met two zebras, both of them far away. The zebra left a street."
-    )
-    writer.finish()
-    page = ask(f"search?q={quote(asked)}").text
-    assert re.findall(r"<mark>(.*?)</mark>", page) == marked
+    output = "A zebra met two zebras, both of them far away. The zebra left a street."
+    assert marks(ask, history, make, output, asked) == marked
 
 
 def test_words_beside_masked_ones_are_marked(ask: Any, history: Any, make: Any) -> None:
@@ -391,22 +394,15 @@ def test_an_index_that_cannot_be_removed_is_named(recorded: Any, kindlm: Any) ->
 def test_what_matches_is_marked_anywhere_in_a_long_text(
     ask: Any, history: Any, make: Any, output: str, asked: str, marked: list[str]
 ) -> None:
-    writer = history.run("aaaa2222")
-    writer.suite(tests=[make.planned()])
-    writer.execution(output=output)
-    writer.finish()
-    page = ask(f"search?q={quote(asked)}").text
-    assert re.findall(r"<mark>(.*?)</mark>", page) == marked
+    assert marks(ask, history, make, output, asked) == marked
 
 
-def test_texts_made_of_a_searched_word_are_shown_at_once(ask: Any, history: Any, make: Any) -> None:
-    writer = history.run("aaaa2222")
-    writer.suite(tests=[make.planned()])
-    for number in range(6):
-        writer.execution(output=f"{number} " + "\U00010330 " * 49_990)
-    writer.finish()
-    ask("search")  # indexes them
-    start = time.process_time()
-    page = ask("search?q=\U00010330").text
-    assert len(found(page)) == 6
-    assert time.process_time() - start < 0.5
+def test_texts_made_of_a_searched_word_are_marked_in_short_pieces() -> None:
+    """SQLite marks matches in a time that grows with the square of their number."""
+    for text in ("\U00010330 " * 49_990, "x" * 9_000, f"{'a ' * 700}{'b' * 3_000} c", "short"):
+        pieces = list(search._pieces(text))
+        assert max(len(piece) for _, piece in pieces) <= search._PIECE
+        assert all(text[at : at + len(piece)] == piece for at, piece in pieces)
+        ends = [0, *(at + len(piece) for at, piece in pieces)]
+        assert all(at <= end for (at, _), end in zip(pieces, ends, strict=False))
+        assert ends[-1] == len(text)
