@@ -18,7 +18,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import (
     ABSENT,
     AGENT_RULE,
@@ -29,6 +28,7 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
+    LocalSandbox,
     ProgramWho,
     Sandbox,
     SandboxError,
@@ -139,24 +139,20 @@ async def run_once(
     `words` are the words of `who` with all placeholders filled in. kindlm never retries a program,
     which may have effects.
     """
-    begun, lines = time.perf_counter(), list[bytes]()
+    begun, output = time.perf_counter(), bytearray()
     program: StartedProgram | None = None
 
     def printed() -> str:
-        return b"\n".join(lines).decode("utf-8", "replace")
+        return output.decode("utf-8", "replace")
 
     try:
         async with AsyncExitStack() as stack, asyncio.timeout(timeout_s):
             starting = sandbox.start(words, given, MAX_OUTPUT_BYTES)
             program = await stack.enter_async_context(starting)
-            size = 0
-            while (line := await program.read_line()) is not None:
-                size += len(line) + 1
-                if size > MAX_OUTPUT_BYTES:
+            while line := await program.read_line():
+                if len(output) + len(line) > MAX_OUTPUT_BYTES:
                     raise TooMuchOutput  # noqa: TRY301 - as the sandbox does
-                lines.append(line)
-            if program.lines.is_line_ended:
-                lines.append(b"")
+                output += line
             latency_ms = (time.perf_counter() - begun) * 1000
             code = await program.exit_code()
     except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:

@@ -18,7 +18,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kindlm.agents.sandbox import OutputLines, SandboxError, StartedProgram, TooMuchOutput
+from kindlm.agents.sandbox import SandboxError, StartedProgram, TooMuchOutput
 from kindlm.programs import LastOutput
 
 if TYPE_CHECKING:
@@ -111,13 +111,13 @@ class DaytonaProgram(StartedProgram):
     """A command of a session."""
 
     def __init__(self, sandbox: AsyncSandbox, session: str, command: str, limit: int) -> None:
-        super().__init__(OutputLines(limit), LastOutput())
+        super().__init__(limit, LastOutput())
         self._process = sandbox.process
         self._session = session
         self._command = command
         self._started = asyncio.get_running_loop().create_future()
         self._before = ""
-        self._reading = asyncio.create_task(self._follow())
+        self._read(self._follow())
 
     async def started(self) -> None:
         """Wait until the program takes input."""
@@ -154,12 +154,12 @@ class DaytonaProgram(StartedProgram):
                 await self._process.get_session_command_logs_async(
                     self._session,
                     self._command,
-                    lambda text: self.lines.add(text.encode("utf-8", "replace")),
+                    lambda text: self.add(text.encode("utf-8", "replace")),
                     self._add_errors,
                 )
         except SandboxError:
             # The SDK wraps any exception raised while it reads in an error of its own.
-            if self.lines.are_too_many:
+            if self.has_too_much:
                 raise TooMuchOutput from None
             raise
 

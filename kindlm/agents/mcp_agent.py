@@ -15,9 +15,8 @@ from typing import ClassVar
 
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.mcp_connection import HttpLink, McpConnection, ProgramLink
-from kindlm.agents.sandbox import ProgramOptions, ProgramWho, program_secrets
+from kindlm.agents.sandbox import LocalSandbox, ProgramOptions, ProgramWho, program_secrets
 from kindlm.agents.served import http_target
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result

@@ -17,8 +17,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kindlm.agents.agent_failures import AgentFailure, Who
-from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
-from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, ProgramWho, TooMuchOutput
+from kindlm.agents.sandbox import (
+    MAX_OUTPUT_BYTES,
+    TOO_MUCH,
+    LocalProgram,
+    LocalSandbox,
+    ProgramWho,
+    TooMuchOutput,
+)
 from kindlm.agents.served import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
@@ -254,7 +260,7 @@ class ProgramLink:
 
         with to_session:
             try:
-                while (line := await program.read_line()) is not None:
+                while line := await program.read_line():
                     if line.strip():
                         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                         await to_session.send(SessionMessage(message))
@@ -262,7 +268,7 @@ class ProgramLink:
             except TooMuchOutput:
                 self._fault = TOO_MUCH
             except ValueError:
-                quoted = self.who.quote((line or b"").decode("utf-8", "replace"))
+                quoted = self.who.quote(line.decode("utf-8", "replace"))
                 self._fault = f"printed something that is not an MCP message: {quoted}"
 
     async def _write(self, program: LocalProgram, from_session: Any) -> None:

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Self
 
 from kindlm.agents.agent_failures import Who
-from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.python_worker import ANSWER, CALL, GRACE_S, Answer, Call, Opening
+from kindlm.agents.sandbox import LocalProgram, LocalSandbox
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import as_written
@@ -115,7 +115,7 @@ class WorkerProcess:
                 line = await self._program.read_line()
         except TimeoutError:
             return Err(who.timed_out(timeout_s))
-        if line is None or not self._program.lines.is_line_ended:
+        if not line.endswith(b"\n"):
             return Err(await self._ended(who))
         try:
             answer = ANSWER.validate_python(json.loads(line))

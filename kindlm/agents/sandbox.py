@@ -1,4 +1,4 @@
-"""The base of agents that are programs: options, the interface of sandboxes, and errors.
+"""The base of agents that are programs: options, sandboxes, and errors.
 
 A program runs on this machine, without any isolation, or in a sandbox of Daytona. kindlm never
 retries a failed program: it lost the conversation, and its work may have effects.
@@ -7,13 +7,14 @@ retries a failed program: it lost the conversation, and its work may have effect
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import signal
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol, Self
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 from pydantic import Field
 
@@ -21,7 +22,7 @@ from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
-from kindlm.programs import PYTHON, LastOutput
+from kindlm.programs import PYTHON, LastOutput, Program, start_program
 from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
 from kindlm.section import CommandLine, FilePath, Maybe, Variables
 
@@ -38,81 +39,47 @@ def how_it_ended(code: int) -> str:
     return f"ended by {names.get(-code, f'signal {-code}')}"
 
 
-class OutputLines:
-    """Takes output of a pipe in pieces, and returns it line by line.
-
-    `limit` is the most bytes that may wait to be read, without line ends.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lines = deque[bytes]()
-        self._begun = bytearray()
-        self._waiting = 0
-        self._arrived: asyncio.Future[None] | None = None
-        self.is_line_ended = False
-        """Whether the last returned line had a line end."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no output but white space waits to be read."""
-        return not any(map(bytes.strip, self._lines)) and not self._begun.strip()
-
-    @property
-    def are_too_many(self) -> bool:
-        """Whether more than the limit waits."""
-        return self._waiting > self._limit
-
-    def add(self, chunk: bytes) -> None:
-        """Add output; raises `TooMuchOutput` if more than the limit waits."""
-        self._waiting += len(chunk) - chunk.count(b"\n")
-        self._begun += chunk
-        if b"\n" in chunk:
-            *whole, rest = bytes(self._begun).split(b"\n")
-            self._lines.extend(whole)
-            self._begun = bytearray(rest)
-        if self._arrived is not None and not self._arrived.done():
-            self._arrived.set_result(None)
-        if self.are_too_many:
-            raise TooMuchOutput
-
-    async def next(self, reading: asyncio.Future[None]) -> bytes | None:
-        """Return the next line; None when `reading` has ended. Raises what `reading` raised."""
-        while not self._lines and not reading.done():
-            self._arrived = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._arrived, reading), return_when=asyncio.FIRST_COMPLETED)
-        if not self._lines:
-            reading.result()
-            if not self._begun:
-                return None
-        self.is_line_ended = bool(self._lines)
-        line = self._lines.popleft() if self._lines else bytes(self._begun)
-        if not self.is_line_ended:
-            self._begun.clear()
-        self._waiting -= len(line)
-        return line
-
-
 class SandboxError(Exception):
     """A sandbox failed while a program ran in it; the message says how."""
 
 
 class StartedProgram(ABC):
-    """A running program, whose output is read into `lines` and `errors` all the time.
+    """A running program, whose output is read all the time, and waits here as lines.
 
-    A subclass sets `_reading`, which is done at the end of its output. All methods raise
-    `SandboxError` if the sandbox itself fails.
+    `limit` is the most bytes that may wait, and `errors` collects its standard error. All methods
+    raise `SandboxError` if the sandbox itself fails.
     """
 
-    _reading: asyncio.Future[None]
+    _reading: asyncio.Task[None]
 
-    def __init__(self, lines: OutputLines, errors: LastOutput) -> None:
-        self.lines = lines
+    def __init__(self, limit: int, errors: LastOutput) -> None:
         self.errors = errors
+        self._limit = limit
+        self._waiting = bytearray()
+        self._changed = asyncio.Event()
+
+    def _read(self, reading: Coroutine[Any, Any, None]) -> None:
+        """Begin to read: `reading` passes the output to `add`, and is done at its end."""
+        self._reading = asyncio.create_task(reading)
+        self._reading.add_done_callback(lambda _: self._changed.set())
+
+    def add(self, chunk: bytes) -> None:
+        """Add output; raises `TooMuchOutput` if more than the limit waits."""
+        self._waiting += chunk
+        if b"\n" in chunk:
+            self._changed.set()
+        if self.has_too_much:
+            raise TooMuchOutput
+
+    @property
+    def has_too_much(self) -> bool:
+        """Whether more output waits than may."""
+        return len(self._waiting) > self._limit
 
     @property
     def has_more(self) -> bool:
-        return not self.lines.is_empty
+        """Whether output other than white space waits to be read."""
+        return bool(self._waiting.strip())
 
     @property
     def log(self) -> str:
@@ -122,9 +89,20 @@ class StartedProgram(ABC):
     async def write_line(self, line: bytes) -> None:
         """Write a line and a line end; a closed input is not an error."""
 
-    async def read_line(self) -> bytes | None:
-        """Return its next line, None at the end of its output; raises `TooMuchOutput`."""
-        return await self.lines.next(self._reading)
+    async def read_line(self) -> bytes:
+        """Return its next line with the line end, empty at the end of its output.
+
+        The last line may have no line end. Raises `TooMuchOutput`.
+        """
+        while not (end := self._waiting.find(b"\n") + 1) and not self._reading.done():
+            self._changed.clear()
+            await self._changed.wait()
+        if not end:
+            self._reading.result()
+            end = len(self._waiting)
+        line = bytes(self._waiting[:end])
+        del self._waiting[:end]
+        return line
 
     @abstractmethod
     async def exit_code(self) -> int | None:
@@ -160,6 +138,97 @@ class Sandbox(Protocol):
         or `ValueError` if the program could not be started.
         """
         ...
+
+
+_LEAVE_S = 2.0
+
+
+class LocalSandbox:
+    """Implements `Sandbox` on this machine; the program `python` is the Python that runs kindlm."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environ = environ
+
+    @asynccontextmanager
+    async def start(
+        self,
+        words: Sequence[str],
+        given: bytes | None,
+        limit: int,
+        errors: LastOutput | None = None,
+    ) -> AsyncIterator[LocalProgram]:
+        """Start a program; `errors` collects its standard error."""
+        started = LocalProgram(limit, errors or LastOutput())
+        outputs = (started.add, started.errors.add)
+        has_input = given != b""
+        program = await start_program(
+            words, self._folder, self._environ, *outputs, has_input=has_input
+        )
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(program.end)
+            started.follow(program)
+            stack.push_async_callback(started.stop_reading)
+            if given and program.stdin is not None:
+                # Without `drain`: a program may never read its input.
+                program.stdin.write(given)
+                program.stdin.close()
+            yield started
+
+
+class LocalProgram(StartedProgram):
+    """A program on this machine."""
+
+    _program: Program
+
+    def follow(self, program: Program) -> None:
+        self._program = program
+        self._read(self._read_to_end())
+
+    @property
+    def goes_on(self) -> bool:
+        return self._program.process.returncode is None
+
+    async def write_line(self, line: bytes) -> None:
+        stdin = self._program.stdin
+        assert stdin is not None
+        # After a broken pipe, the last output of the program says more.
+        with contextlib.suppress(ConnectionError):
+            stdin.write(line + b"\n")
+            await stdin.drain()
+
+    async def _read_to_end(self) -> None:
+        """Wait for the end of the output; raises `TooMuchOutput` if that is too much."""
+        reader = self._program.readers[0]
+        ended = asyncio.ensure_future(self._program.process.wait())
+        try:
+            await asyncio.wait((ended, reader), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not reader.done():
+            # Processes that it left behind may keep the pipe open forever.
+            await self.drained()
+        if reader.done():
+            reader.result()
+
+    async def exit_code(self) -> int | None:
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                code = await self._program.process.wait()
+        except TimeoutError:
+            return None
+        await self.drained()  # so that its log is complete
+        return code
+
+    async def leave(self) -> None:
+        """Close its input and give it a moment to end."""
+        if self._program.stdin is not None:
+            self._program.stdin.close()
+        await self.exit_code()
+
+    async def drained(self) -> None:
+        """End the processes that it left behind, and read the rest; raises `TooMuchOutput`."""
+        await self._program.drained()
 
 
 MAX_OUTPUT_BYTES = 10_000_000

@@ -28,7 +28,6 @@ from kindlm.agents.http_request import (
     placeholders,
     request_warnings,
 )
-from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import UnreadableReply, not_decoded
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -39,6 +38,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
+    LocalSandbox,
     ProgramOptions,
     ProgramWho,
     Sandbox,
@@ -264,14 +264,14 @@ class LineAgent(_ProgramAgent):
                     self._program = await self._stack.enter_async_context(starting)
                 program = self._program
                 await program.write_line(ascii_json(body))
-                while (line := await program.read_line()) is not None and not line.strip():
+                while (line := await program.read_line()) and not line.strip():
                     pass
-                ended = await program.ending() if line is None else ""
+                ended = "" if line else await program.ending()
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
             log = "" if self._program is None else self._program.log
             raise AgentFailure(self._who.broke_off(raised, log, request.timeout_s)) from raised
         latency_ms = (time.perf_counter() - begun) * 1000
-        if line is None:
+        if not line:
             raise AgentFailure(self._failure(f"{ended} without an answer"))
         self._is_idle = True
         raw = line.decode("utf-8", "replace").strip()

@@ -13,7 +13,7 @@ from options import options_of
 from raw_peer import Peer, http_answer, open_peer
 
 from kindlm import programs
-from kindlm.agents import local_sandbox, make_agent
+from kindlm.agents import make_agent, sandbox
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget, Command
@@ -131,4 +131,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient_to_leave(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """Wait hardly at all for a program to end by itself: for those that do not."""
-    monkeypatch.setattr(local_sandbox, "_LEAVE_S", 0.1)
+    monkeypatch.setattr(sandbox, "_LEAVE_S", 0.1)
