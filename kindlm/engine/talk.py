@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
+from kindlm.calls_in_text import HAS_MARK, MARK, MAY_BE_CALL, SET_UP_THE_SERVER, tool_called_in
 from kindlm.dataclass import replace
 from kindlm.engine import FieldLog
 from kindlm.engine.calls import Bill, Calls
@@ -241,6 +242,9 @@ class ModelTalk(_LiveTalk):
             answered = Message(Role.ASSISTANT, answer.text, tool_calls=calls, echo=reply.echo)
             self.messages, self.new = (*before, answered), ()
             if not answer.tool_calls:
+                # A search costs little, and few texts have what may be a call.
+                if request.tools and MAY_BE_CALL.search(answer.text):
+                    self.error = _call_left_in_text(answer.text, request)
                 return
             tools.begin(answer.call)
             try:
@@ -360,6 +364,10 @@ class AgentTalk(_LiveTalk):
         reply, seen_cost = await with_what_was_seen(
             reply, self.observations, reports_tools=transcript.reports_tools
         )
+        mark = None if transcript.reports_tools else MARK.search(reply.text)
+        if mark is not None:
+            why = HAS_MARK.format(shown(mark[0]))
+            reply = replace(reply, unseen=why, warnings=(*reply.warnings, why))
         before = None
         if self.models is not None:
             message = len(transcript.turns) - 1
@@ -481,6 +489,15 @@ _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
     FinishReason.MAX_TOKENS: "The answer was cut off at maxTokens.",
     FinishReason.CONTENT_FILTER: "The provider's content filter ended the answer.",
 }
+
+
+def _call_left_in_text(text: str, request: ModelRequest) -> KindlmError | None:
+    """Return the error that a text calls one of the tools; None if it does not."""
+    called = tool_called_in(text, [tool.name for tool in request.tools])
+    if called is None:
+        return None
+    message = f"The text of the answer calls the tool {shown(called)}, but the answer has no call."
+    return KindlmError(ErrorCode.PROVIDER_API_ERROR, message, SET_UP_THE_SERVER)
 
 
 def _empty_response(message: str, hint: str) -> KindlmError:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
+from kindlm.calls_in_text import MARK, SET_UP_THE_SERVER
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
@@ -23,6 +24,7 @@ from kindlm.stored_form import bounded
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
 from kindlm.wires import WireAnswer, object_or_empty, text_or_none
 from kindlm.wires.reading import WireRequest, read_request
+from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
 _REMEMBERED_CALLS = 32
@@ -259,6 +261,11 @@ class SeenConversation:
         known = [each.usd for _, each in failed if each.usd is not None]
         self._model = model or self._model
         self._has_answer = self._has_answer or call.path in WIRES
+        if mark := MARK.search(answer.text):
+            self.lose(
+                f"The text of a model answer has {shown(mark[0])}, with which models begin tool"
+                f" calls, so the agent may have run a call there. {SET_UP_THE_SERVER}."
+            )
         for each in answer.tool_calls:
             results = self._early if each.id in self._early else answer.hosted
             use = _Use(each, results.get(each.id), each.id in results)

@@ -192,3 +192,10 @@ def test_an_answer_that_holds_no_tool_calls_may_be_cut_off_or_no_text(behind, pa
             assert len(bench.desk.failures) == is_cut
 
     asyncio.run(run())
+
+
+def test_a_call_that_a_server_left_in_the_text_of_an_answer_may_have_been_run(talk):
+    left = answer('<tool_call>{"name": "refund", "arguments": {}}</tool_call>')
+    seen = talk([left, answer(), answer()], [said(), said()], [said()])
+    assert "<tool_call>" in seen[0].missing
+    assert seen[1].missing is None
