@@ -1,7 +1,23 @@
-"""Finds the files with tests at a path, and their formats.
+"""Finds the files with tests at a path, and recognises their formats.
 
-A Python file can contain scenarios only if it imports kindlm, itself or through other modules of
-its project. kindlm imports no other test files.
+A format is recognised by the text of a file, without parsing it. So a suite with a syntax error is
+recognised, and its error reported. The formats are:
+
+- a suite: YAML with the key `kindlm` at its top;
+- EvalView test cases, one or a list: YAML or TOML with `input` or `turns`, and with `thresholds`,
+  or `expected` and a query;
+- a scenario: YAML with `turns` that contain `says`;
+- scenarios: Python that imports kindlm, itself or through other modules of its project. kindlm
+  imports no other test files.
+
+A text with slips in these keys counts, too, so that its errors are reported. A slip is a misspelt
+key, or one in upper case. It is a case if it has
+
+- a `name` and a key of cases, or slips of two such keys, or a slip of one and a query;
+- or three keys of cases, or slips of them.
+
+It is a scenario if it has no key that only cases have, and `turns` with a `name`, or two of
+`turns`, `persona`, `assertions` and `says`, one of which may be a slip.
 """
 
 from __future__ import annotations
@@ -11,17 +27,23 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse, not_there
-from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
+from kindlm.suggestions import suggest
 from kindlm.yaml_document import read_documents
+
+FrontEnd = Literal["kindlm", "evalview", "scenario"]
+
+SUFFIXES = (".yaml", ".yml", ".toml", ".py")
+"""The suffixes of files that may hold tests."""
 
 PACK_MARK = "pack:"
 """The prefix of a pack's name. A pack is the scenarios of an installed package."""
@@ -146,13 +168,110 @@ def _front_end(path: Path, text: str, imports: _Imports, *, named: bool = False)
     A kindlm.yaml in no known format counts as a suite, so that its errors are reported, such as a
     slip in its key `tests`. An empty one counts only if the user `named` it.
     """
-    is_suite = path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml")
-    found = recognised(text, _suffix(path), named=named or is_suite)
-    if found is None and is_suite and (named or text.strip()):
+    suffix = _suffix(path)
+    if suffix == ".py":
+        # Another module may import kindlm: "from helper import *".
+        uses_kindlm = _USES_KINDLM.search(text) or _leads_to_kindlm(path, imports)
+        return "scenario" if uses_kindlm else None
+    is_suite = path.stem == "kindlm" and suffix in (".yaml", ".yml")
+    if found := recognised(text, suffix, named=named or is_suite):
+        return found
+    return "kindlm" if is_suite and (named or text.strip()) else None
+
+
+_CASE_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
+_SCENARIO_KEYS = frozenset({"assertions", "persona", "turns"})
+_OTHER_KEYS = frozenset(
+    {"agent", "agents", "cases", "expect", "gates", "model", "models", "prompts", "providers"}
+    | {"scenarios", "suite", "tests"}
+)
+_ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
+"""Keys of workflows, actions and compositions, which have names and inputs, too."""
+
+_USES_KINDLM = re.compile(
+    r"^[ \t]*(?:from|import)[ \t]+kindlm\b|import(?:orskip|_module)\([\"']kindlm\b", re.MULTILINE
+)
+_SAYS = re.compile(r"""\bsays["']?\s*:""")
+_QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
+_ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
+_TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
+_FLOW = re.compile(r"""\"(?:[^\"\\]|\\.)*+\"|(?<!\w)'[^']*+'|[][{}:]|[\w-]+""")
+"""The strings, words and marks of JSON, and of YAML in flow style."""
+_FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
+
+
+def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | None:
+    """Return the format of a text of YAML or TOML, or of its beginning; None if it has no tests.
+
+    If the user `named` the file, or it is called kindlm.yaml, a text with `tests` at its top is a
+    suite, and one with `input` and `expected` a case.
+    """
+    is_yaml, keys = suffix != ".toml", _keys(text, suffix)
+    if is_yaml and "kindlm" in keys and not _FIRST_ITEM.match(text):
         return "kindlm"
-    if found is None and _suffix(path) == ".py" and _leads_to_kindlm(path, imports):
-        return "scenario"  # from another module: "from helper import *"
-    return found
+    has_query = _QUERY.search(text) is not None
+    asks = "input" in keys or ("turns" in keys and has_query)
+    # A case without thresholds has an error, which is reported.
+    decides = "thresholds" in keys or ("expected" in keys and (named or has_query))
+    if asks and decides:
+        return "evalview"
+    top = {key.casefold() for key in keys}
+    is_other = not top.isdisjoint(_ELSEWHERE)
+    says = "turns" in keys and _SAYS.search(text) is not None
+    may_say = not (has_query or is_other) and _is_nearly_scenario(text, top)
+    if is_yaml and (says or may_say):
+        return "scenario"
+    if is_yaml and named and "tests" in keys:
+        return "kindlm"
+    meant = _meant(top, _CASE_KEYS)
+    # Data sets of other programs have `input` and `expected`, too.
+    fewest = 3 if "name" not in top else 1 if has_query or top & _CASE_KEYS else 2
+    return "evalview" if len(meant) >= fewest and not is_other else None
+
+
+def looks_like_tests(text: str, suffix: str) -> bool:
+    """Tell whether a text of unknown format looks like tests."""
+    known = _CASE_KEYS if suffix == ".toml" else _CASE_KEYS | _OTHER_KEYS
+    return suffix != ".py" and len(_keys(text, suffix) & known) > 1
+
+
+def _is_nearly_scenario(text: str, top: set[str]) -> bool:
+    everywhere = {key.casefold() for key in _ANYWHERE.findall(text)}
+    meant = _meant(top, _SCENARIO_KEYS) | _meant(everywhere, {"says"})
+    right = meant & (top | ({"says"} & everywhere))
+    has_both = {"turns", "name"} <= top or (bool(right) and len(meant) > 1)
+    return has_both and top.isdisjoint(_CASE_KEYS - {"turns"})
+
+
+def _meant(keys: Iterable[str], known: Collection[str]) -> set[str]:
+    """Return the known keys that the keys are, or are slips of."""
+    return {meant for key in keys if (meant := suggest(key, sorted(known))) is not None}
+
+
+def _keys(text: str, suffix: str) -> set[str]:
+    """Return the keys at the top of a text, or of the items in a list there.
+
+    In TOML, keys in tables count, too, except for `name`.
+    """
+    if suffix == ".toml":
+        table = _TOML_TABLE.search(text)
+        above = _TOML_KEY.findall(text, 0, len(text) if table is None else table.start())
+        is_named = any(key.casefold() == "name" for key in above)
+        keys = _TOML_KEY.findall(text)
+        return {key for key in keys if is_named or key.casefold() != "name"}
+    if text.lstrip()[:1] in ("{", "["):  # JSON, or YAML in flow style
+        depth, before, top, found = 0, "", 1 if text.lstrip()[0] == "{" else 2, set[str]()
+        for part in _FLOW.findall(text):
+            depth += (part in ("{", "[")) - (part in ("}", "]"))
+            if part == ":" and depth == top:
+                found.add(before.strip("\"'"))
+            before = part
+        return found
+    item = _FIRST_ITEM.match(text)
+    indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
+    key = rf"""^(?:--- +)?{indent}["']?([\w-]+)["']?\s*:(?:\s|$)"""
+    return set(re.findall(key, text, re.MULTILINE))
 
 
 _PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".kindlm", ".git")
@@ -166,7 +285,11 @@ _Imports = Callable[[Path, tuple[Path, ...]], set[Path] | None]
 def _leads_to_kindlm(file: Path, imports: _Imports) -> bool:
     """Return whether a Python file imports kindlm, directly or through modules of its project."""
     first = file.resolve()
-    folders = _folders(first)
+    above = tuple(first.parents)
+    marked = (any((folder / name).exists() for name in _PROJECT_MARKS) for folder in above)
+    top = next((at for at, is_marked in enumerate(marked) if is_marked), None)
+    # Modules are in the folders from that of the file to the top of its project, and in `src`.
+    folders = above[:1] if top is None else (*above[: top + 1], above[top] / "src")
     waiting, seen = [first], {first}
     while waiting:
         modules = imports(waiting.pop(), folders)
@@ -190,14 +313,6 @@ def _imports(file: Path, folders: tuple[Path, ...]) -> set[Path] | None:
                 files = (module.with_suffix(".py"), module / "__init__.py")
                 found |= {path for path in files if path.is_file()}
     return found
-
-
-def _folders(file: Path) -> tuple[Path, ...]:
-    """Return the folders with modules of a file's project: from its own to the top, and `src`."""
-    for number, folder in enumerate(file.parents, start=1):
-        if any((folder / name).exists() for name in _PROJECT_MARKS):
-            return (*file.parents[:number], folder / "src")
-    return (file.parent,)
 
 
 def pack_in(path: Path) -> str | None:
@@ -227,11 +342,12 @@ def cases_in(folder: Path) -> tuple[Path, ...]:
 
 def _is_broken(path: Path, text: str) -> bool:
     """Return whether a file is YAML with a `name`, and a syntax error that may hide other keys."""
-    if not has_name(text, _suffix(path)):
+    if _suffix(path) not in (".yaml", ".yml"):
         return False
-    data = text.encode()
+    keys, data = {key.casefold() for key in _keys(text, _suffix(path))}, text.encode()
     # A text that was cut has a syntax error at its end.
-    return len(data) < _LOOKED_AT and not read_documents(data, merges=True).readable
+    may_be_case = "name" in keys and keys.isdisjoint(_ELSEWHERE) and len(data) < _LOOKED_AT
+    return may_be_case and not read_documents(data, merges=True).readable
 
 
 def files_by_folder(
@@ -253,8 +369,8 @@ def files_by_folder(
 
 def is_skipped(folder: Path) -> bool:
     """Return whether a folder is not searched: hidden, of packages, or a virtual environment."""
-    name = folder.name
-    return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
+    is_of_tools = folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS
+    return is_of_tools or (folder / "pyvenv.cfg").is_file()
 
 
 def _text(path: Path) -> str:

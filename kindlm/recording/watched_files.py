@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import kindlm
-from kindlm.formats.discovery import files_by_folder, is_skipped
-from kindlm.formats.recognition import SUFFIXES
+from kindlm.formats.discovery import SUFFIXES, files_by_folder, is_skipped
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import configuration_file
 from kindlm.user_modules import import_root

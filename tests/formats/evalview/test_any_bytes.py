@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
+from kindlm.formats.discovery import looks_like_tests, recognised
 from kindlm.formats.evalview import Surroundings, load_folder
-from kindlm.formats.recognition import looks_like_tests, recognised
 
 KEYS = [
     *("name", "input", "query", "context", "turns", "expected", "tools", "tool_categories"),
