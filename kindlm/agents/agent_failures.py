@@ -129,7 +129,7 @@ class Who:
 
     def unreadable(
         self,
-        reason: str | UnreadableReply | FailedReply,
+        reason: str | UnreadableReply,
         body: str,
         status: int | None = None,
         hint: str = WHERE_THE_TEXT_IS,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from kindlm.agents.hidden_calls import calls_anywhere
 from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, NotJson, UnreadableReply, refuse_more
-from kindlm.agents.reply_reading import FailedReply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import failed_tool, names_a_tool
 from kindlm.dataclass import dataclass
@@ -102,7 +101,7 @@ def assemble(
             draft.take(frame, number)
         answer = draft.finished()
         check_end()
-    except (FailedReply, UnreadableReply) as error:
+    except UnreadableReply as error:
         # The event that reports the error may contain usage, too.
         error.spent = error.spent or draft.spent() or read_spent(value)
         raise
@@ -171,10 +170,10 @@ class ReportedCalls:
             if call.id:
                 self._by_id[call.id] = call
             return
-        whole = completed(known.use(), use).call
-        known.arguments = whole.malformed or whole.arguments
-        if use.response is not None:
-            known.answer(use.response)
+        whole = completed(known.use(), use)
+        known.arguments = whole.call.malformed or whole.call.arguments
+        if whole.response is not None:
+            known.answer(whole.response)
 
     def begin(self, call_id: str, name: str | None) -> ReportedCall:
         """Return the call that an event begins or continues.

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
+from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, ReportedCalls, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
 from kindlm.agents.hidden_calls import calls_anywhere, calls_of_event
 from kindlm.agents.protocols.a2a import read_call_answer
@@ -44,7 +44,6 @@ from kindlm.agents.tool_entries import (
     together,
 )
 from kindlm.dataclass import dataclass, replace
-from kindlm.same_calls import completed, is_repeated_by
 from kindlm.transcript import ToolUse
 from kindlm.wires import Spent, anthropic, chat, content_text, objects, responses
 
@@ -57,7 +56,7 @@ class ModelDraft(Draft):
     and Anthropic's formats, which are read together at the end of each message; `place` is the
     position of their text in `texts`. `pieced` are the calls of earlier messages, `earlier` is
     their usage, `about` that of the current one, and `own` that in other events. `calls` arrived
-    complete, and `positions` has their indexes by id. `frames` are all events of the stream.
+    complete. `frames` are all events of the stream.
     """
 
     reading: Reading
@@ -67,8 +66,7 @@ class ModelDraft(Draft):
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
     place: int | None = None
     pieced: list[ToolUse] = field(default_factory=list)
-    calls: list[ToolUse] = field(default_factory=list)
-    positions: dict[str, int] = field(default_factory=dict)
+    calls: ReportedCalls = field(default_factory=ReportedCalls)
     earlier: list[Spent] = field(default_factory=list)
     about: Spent = Spent()
     own: Spent = Spent()
@@ -84,7 +82,7 @@ class ModelDraft(Draft):
         if isinstance(value, dict):
             self._add_object(value, frame.type)
         elif names_a_tool(frame.type) or calls_anywhere(value):
-            self._add_whole(UNREAD)
+            self.calls.merge_use(UNREAD)
         else:
             self.texts.append(frame.text)
 
@@ -102,7 +100,7 @@ class ModelDraft(Draft):
         # Many streams repeat the pieces as a whole at the end.
         reply = agent_reply(
             "".join(self.texts),
-            together(self.pieced, self.calls),
+            together(self.pieced, self.calls.uses),
             self.spent(),
             reasons=self.reasons,
             reports_tools=self.has_place_for_calls or None,
@@ -161,18 +159,7 @@ class ModelDraft(Draft):
             # Most events of a stream have no calls, and no place for them.
             whole = listed_calls(lookup(value, path), path)
         for use in whole:
-            self._add_whole(use)
-
-    def _add_whole(self, use: ToolUse) -> None:
-        """Add a complete call; some streams repeat it with each event, under the same id."""
-        call = use.call
-        position = self.positions.get(call.id)
-        if position is not None and is_repeated_by(self.calls[position].call, call):
-            self.calls[position] = completed(self.calls[position], use)
-            return
-        if call.id:
-            self.positions[call.id] = len(self.calls)
-        self.calls.append(use)
+            self.calls.merge_use(use)  # some streams repeat a call with each event
 
 
 def _is_chunk(value: Mapping[str, Any]) -> bool:

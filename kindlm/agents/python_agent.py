@@ -29,13 +29,7 @@ from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.frameworks import as_json, framework_of, reply_of
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
-from kindlm.agents.reply_reading import (
-    FailedReply,
-    Reading,
-    ResponsePath,
-    ToolCallsPath,
-    read_reply,
-)
+from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath, read_reply
 from kindlm.agents.user_code import (
     called,
     framework_for,
@@ -262,7 +256,7 @@ async def _read_answer(
         if reply is None:
             raw = _to_json(result)
             return replace(_read_json(raw, sent, reading), raw=raw)
-    except (FailedReply, UnreadableReply) as error:
+    except UnreadableReply as error:
         raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
     if isinstance(reply.tool_uses, list):
         reply = replace(reply, tool_uses=tuple(reply.tool_uses))

@@ -105,10 +105,8 @@ _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_c
 """Keys of the request that OpenAI's responses repeat."""
 
 
-class FailedReply(Exception):  # noqa: N818 - it names what the agent says
-    """The agent reports a failure in its own words; `spent` is like that of `UnreadableReply`."""
-
-    spent: Spent | None = None
+class FailedReply(UnreadableReply):
+    """The agent reports a failure, in its own words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who, is_
 from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, not_decoded
-from kindlm.agents.reply_reading import ENDS_WITH_CALLS, FailedReply
+from kindlm.agents.reply_reading import ENDS_WITH_CALLS
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Adapter
@@ -357,7 +357,7 @@ class ServedAgent:
                 parsed = await asyncio.to_thread(options.parse, answer, request)
             else:
                 parsed = options.parse(answer, request)
-        except (FailedReply, UnreadableReply) as error:
+        except UnreadableReply as error:
             return Err(self._who.unreadable(error, text, answer.status, options.hint))
         self._carried = self._carried if parsed.carried is None else parsed.carried
         reply = parsed.reply

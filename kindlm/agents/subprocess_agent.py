@@ -29,13 +29,7 @@ from kindlm.agents.http_request import (
     request_warnings,
 )
 from kindlm.agents.reply_parts import UnreadableReply, not_decoded
-from kindlm.agents.reply_reading import (
-    FailedReply,
-    Reading,
-    ResponsePath,
-    ToolCallsPath,
-    read_reply,
-)
+from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath, read_reply
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     LocalSandbox,
@@ -281,7 +275,7 @@ class LineAgent(_ProgramAgent):
         )
         try:
             reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
-        except (FailedReply, UnreadableReply) as error:
+        except UnreadableReply as error:
             raise AgentFailure(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
         if program.has_more:
             raise AgentFailure(self._unexpected_line())

@@ -85,7 +85,7 @@ def read_call_answer(value: Mapping[str, Any]) -> ParsedAnswer:
     spent = read_spent(object_or_empty(result.get("metadata")))
     try:
         return _read_task(result, spent) if kind == "task" else _read(result, [result], [], spent)
-    except (FailedReply, UnreadableReply) as error:
+    except UnreadableReply as error:
         error.spent = spent
         raise
 
