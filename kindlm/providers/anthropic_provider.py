@@ -12,19 +12,17 @@ from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.client import (
-    NEEDS_ROOM,
-    REASONING_TOKENS,
     ApiFormat,
     ApiRequest,
     WireClient,
+    from_form,
     prefill_of,
     tool_parameters,
     without_answered_prefills,
-    written_arguments,
 )
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, not_sent
+from kindlm.transcript import Message, Role, ToolCall, not_sent
 from kindlm.wires import WireAnswer, text_or_none
 from kindlm.wires.anthropic import answer_of, usage_of
 
@@ -36,12 +34,9 @@ if TYPE_CHECKING:
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a message request, without parameters that the model rejects."""
-    params, limit = request.params, request.params.max_tokens
-    needs_room = NEEDS_ROOM in refused and request.response_schema is not None
-    # The limit includes thinking, but that of kindlm's own questions is meant for the answer.
-    limit += REASONING_TOKENS if needs_room else 0
-    sent = ApiRequest(request.model, refused, {"model": request.model, "max_tokens": limit})
-    sent.is_tight = request.response_schema is not None and not needs_room
+    params = request.params
+    sent = ApiRequest(request.model, refused, {"model": request.model})
+    sent.add("max_tokens", sent.limit(request))
     system = [message.text for message in request.messages if message.role is Role.SYSTEM]
     sent.add("system", "\n\n".join(system) or None)
     sent.add("messages", list(_messages(request)))
@@ -62,16 +57,9 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     """Read a message; raise `UnreadableReply` for anything else."""
-    answer, wanted = answer_of(body), request.response_schema
-    of_form = [c for c in answer.tool_calls if wanted is not None and c.name == wanted.name]
-    if of_form:
-        calls = tuple(call for call in answer.tool_calls if call not in of_form)
-        ended = answer.finish_reason
-        if ended is FinishReason.TOOL_CALLS and not calls:
-            ended = FinishReason.STOP
-        # Several answers are joined, so that none of them counts, as with several texts.
-        text = "\n".join(map(written_arguments, of_form))
-        return replace(answer, text=text, tool_calls=calls, finish_reason=ended)
+    answer = answer_of(body)
+    if (asked_for := from_form(answer, request)) is not answer:
+        return asked_for
     prefill = prefill_of(request)
     echo = None if prefill else _thoughtful(body["content"])
     return replace(answer, text=prefill + answer.text, echo=echo)

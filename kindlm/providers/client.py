@@ -83,6 +83,18 @@ class ApiRequest:
         is_users = "temperature" in params.written or params.temperature is None
         (self.add if is_users else self.add_default)("temperature", params.temperature)
 
+    def limit(self, request: ModelRequest, *, reasons: bool = False) -> int:
+        """Return the most tokens of the answer, which include those of its reasoning.
+
+        The limit of kindlm's own questions is meant for the answer alone, so there is room beside
+        it if the model `reasons`, or if an earlier answer was cut off.
+        """
+        limit = request.params.max_tokens
+        if request.response_schema is None:
+            return limit
+        self.is_tight = not (reasons or NEEDS_ROOM in self.refused)
+        return limit if self.is_tight else limit + REASONING_TOKENS
+
 
 @dataclass(frozen=True, slots=True)
 class ApiFormat:
@@ -108,6 +120,24 @@ def function_tool(tool: ToolDefinition) -> dict[str, Any]:
     described = {} if tool.description is None else {"description": tool.description}
     function = {"name": tool.name, **described, "parameters": tool_parameters(tool)}
     return {"type": "function", "function": function}
+
+
+def from_form(answer: WireAnswer, request: ModelRequest) -> WireAnswer:
+    """Return an answer whose text is in the tool that the model had to call, if it called it.
+
+    Several calls are joined, so that none of them counts, as with several texts.
+    """
+    wanted = request.response_schema
+    calls = answer.tool_calls
+    of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
+    if not of_form:
+        return answer
+    others = tuple(call for call in calls if call not in of_form)
+    ended = answer.finish_reason
+    if ended is FinishReason.TOOL_CALLS and not others:
+        ended = FinishReason.STOP
+    text = "\n".join(map(written_arguments, of_form))
+    return replace(answer, text=text, tool_calls=others, finish_reason=ended)
 
 
 def prefill_of(request: ModelRequest) -> str:

@@ -41,15 +41,12 @@ class WireEmbedder:
         path: str,
         model: str,
         connect: Callable[[], Transport],
-        *,
-        advise: Callable[[KindlmError], KindlmError] = lambda error: error,
     ) -> None:
         self.provider = endpoint.provider
         self.model = model
         self._endpoint = endpoint
         self._path = path
         self._connect = connect
-        self._advise = advise
         self._transport: Transport | None = None
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
@@ -60,10 +57,10 @@ class WireEmbedder:
         exchange = await post(self._endpoint, transport, self._path, ascii_json(body), timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(exchange, Err):
-            return Err(self._advise(exchange.error))
+            return exchange
         answer = exchange.value
         if answer.status != 200:
-            return Err(self._advise(self._endpoint.refused(answer)))
+            return Err(self._endpoint.refused(answer))
         try:
             return Ok(self._read(answer.text, len(texts), latency_ms))
         except ValueError as error:

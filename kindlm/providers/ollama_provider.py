@@ -6,18 +6,16 @@ or a host, or with the address that a server listens on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Access, Provider
-from kindlm.ports import ModelReply, ModelRequest
+from kindlm.ports import ModelRequest
 from kindlm.providers.client import (
-    NEEDS_ROOM,
-    REASONING_TOKENS,
     ApiFormat,
     ApiRequest,
     NoAnswer,
@@ -58,16 +56,12 @@ _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a chat request. Ollama ignores options that a model does not take."""
     sent = ApiRequest(request.model, refused, {"model": request.model})
-    params, needs_room = request.params, NEEDS_ROOM in refused
-    if request.response_schema is not None:
-        # The limit includes reasoning, but that of kindlm's own questions is meant for the answer.
-        limit = params.max_tokens + (REASONING_TOKENS if needs_room else 0)
-        params, sent.is_tight = replace(params, max_tokens=limit), not needs_room
+    params = request.params
     sent.add("messages", [_message(message) for message in without_answered_prefills(request)])
     sent.add("stream", False)
     options = {
         "temperature": params.temperature,
-        "num_predict": params.max_tokens,
+        "num_predict": sent.limit(request),
         "top_p": params.top_p,
         "seed": params.seed,
         "stop": list(params.stop_sequences) or None,
@@ -131,35 +125,34 @@ class Ollama(Provider):
     def ambient_address(cls, environ: Mapping[str, str]) -> str:
         return host_url(environ.get(cls.address_variable, ""))
 
-    def connect(self, access: Access) -> OllamaClient:
+    def connect(self, access: Access) -> WireClient:
         endpoint = _endpoint(access)
-        return OllamaClient(endpoint, WIRE, _Transport(endpoint))
+        return WireClient(endpoint, WIRE, _Transport(endpoint))
 
     def embedder(self, access: Access) -> WireEmbedder:
         """Return an embedder with the most common embedding model of Ollama."""
         endpoint = _endpoint(access)
-        return WireEmbedder(
-            endpoint,
-            "/api/embed",
-            _EMBEDDING_MODEL,
-            partial(_Transport, endpoint),
-            advise=partial(_advise, endpoint=endpoint, model=_EMBEDDING_MODEL),
-        )
+        connect = partial(_Transport, endpoint)
+        return WireEmbedder(endpoint, "/api/embed", _EMBEDDING_MODEL, connect)
 
 
-def _endpoint(access: Access) -> Endpoint:
+def _endpoint(access: Access) -> OllamaEndpoint:
     base_url = access.base_url or Ollama.ambient_address(access.environ)
-    return Endpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
+    return OllamaEndpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
 
 
-class OllamaClient(WireClient):
+_MISSING = re.compile(r"model [\"']([^\"']+)[\"'] not found")
+
+
+class OllamaEndpoint(Endpoint):
     """Adds a hint if Ollama is not running, or lacks the model."""
 
-    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        result = await super().complete(request)
-        if isinstance(result, Ok):
-            return result
-        return Err(_advise(result.error, self._endpoint, request.model))
+    def _failed(self, message: str, hint: str | None = None, **more: Any) -> KindlmError:
+        if more.get("status") == 404 and (missing := _MISSING.search(message)):
+            hint = f"Fetch the model: ollama pull {missing[1]}"
+        elif more.get("code") is ErrorCode.PROVIDER_NETWORK_ERROR and "refused" in message:
+            hint = f"Start Ollama: ollama serve, or check {self.address_key}"
+        return super()._failed(message, hint, **more)
 
 
 class _Transport:
@@ -189,13 +182,3 @@ class _Transport:
 
     async def aclose(self) -> None:
         await self._client.aclose()
-
-
-def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
-    """Return the error with a hint if Ollama is not running or lacks the model."""
-    if error.details.get("status") == 404 and model in error.message:
-        return replace(error, hint=f"Fetch the model: ollama pull {model}")
-    if error.code is ErrorCode.PROVIDER_NETWORK_ERROR and "refused" in error.message:
-        hint = f"Start Ollama: ollama serve, or check {endpoint.address_key}"
-        return replace(error, hint=hint)
-    return error

@@ -16,8 +16,6 @@ from kindlm.errors import Err
 from kindlm.plugins import Access, Provider
 from kindlm.ports import Embedder, ModelRequest, ResponseSchema
 from kindlm.providers.client import (
-    NEEDS_ROOM,
-    REASONING_TOKENS,
     ApiFormat,
     ApiRequest,
     WireClient,
@@ -71,10 +69,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     sent.add_temperature(params)
-    # The limit includes reasoning, but the limit of kindlm's own questions is meant for the answer.
-    needs_room = NEEDS_ROOM in refused or is_reasoning_model(request.model)
-    room = REASONING_TOKENS if needs_room and request.response_schema is not None else 0
-    sent.is_tight = request.response_schema is not None and not room
+    limit = sent.limit(request, reasons=is_reasoning_model(request.model))
     # The limit has an old and a new name, and servers may know only one of them. If a name is
     # rejected, the other one replaces it.
     names = ["max_tokens", "max_completion_tokens"]
@@ -84,7 +79,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     if len(usable) == 1 and "max_tokens" in params.written:
         sent.add(usable[0], params.max_tokens)
     else:
-        sent.add_default((usable or names)[0], params.max_tokens + room)
+        sent.add_default((usable or names)[0], limit)
     sent.add("top_p", params.top_p)
     sent.add("stop", list(params.stop_sequences) or None)
     sent.add("seed", params.seed)

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,15 @@ from kindlm.packages import CRASHES
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.client import (
-    REASONING_TOKENS,
+    NEEDS_ROOM,
+    ApiRequest,
+    from_form,
     refused_parameters,
     tool_parameters,
-    written_arguments,
 )
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage, not_sent
-from kindlm.wires import extras_from
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires import WireAnswer, extras_from
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as parts
@@ -76,8 +78,7 @@ class PydanticAiClient:
         )
         self._models: dict[str, Model[Any]] = {}
         self._making = asyncio.Lock()
-        self._without_temperature: set[str] = set()
-        self._needs_room: set[str] = set()
+        self._refused = defaultdict[str, set[str]](set)
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         model = await self._model(request.model)
@@ -126,14 +127,14 @@ class PydanticAiClient:
     async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
         from pydantic_ai.direct import model_request
 
-        settings, unsent = self._settings(model, request)
+        sent = self._settings(model, request)
         if request.messages[-1].prefill:
-            unsent.append("prefill was not sent: Pydantic AI has none")
+            sent.warnings.append("prefill was not sent: Pydantic AI has none")
         started = time.perf_counter()
         response = await model_request(
             model,
             list(_messages(request.messages)),
-            model_settings=settings,
+            model_settings=sent.body,
             model_request_parameters=_parameters(model, request),
             instrument=False,
         )
@@ -144,16 +145,11 @@ class PydanticAiClient:
         named = [
             part for part in called if _is_name(part.tool_call_id) and _is_name(part.tool_name)
         ]
-        calls = [
+        all_calls = tuple(
             ToolCall.parse(part.tool_call_id, part.tool_name, part.args or {}) for part in named
-        ]
-        wanted = request.response_schema
-        of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
-        if of_form:
-            # Several answers are joined, so that none of them counts, as with several texts.
-            text = "\n".join(map(written_arguments, of_form))
-            calls = [call for call in calls if call not in of_form]
-        ended = _FINISH_REASONS.get(response.finish_reason or "")
+        )
+        read = from_form(WireAnswer(text, all_calls), request)
+        calls, ended = read.tool_calls, _FINISH_REASONS.get(response.finish_reason or "")
         if calls and ended in (None, FinishReason.STOP):
             ended = FinishReason.TOOL_CALLS
         elif ended is FinishReason.TOOL_CALLS and not calls:
@@ -168,68 +164,57 @@ class PydanticAiClient:
             failure = self._endpoint.crashed("an error cut the answer off")
         elif len(named) < len(called):
             failure = self._endpoint.crashed("a tool call in the answer has no id or no name")
-        elif ended is FinishReason.MAX_TOKENS and wanted and not self._room(request):
-            self._needs_room.add(request.model)
-            failure = self._endpoint.cut_off(text)
+        elif ended is FinishReason.MAX_TOKENS and sent.is_tight:
+            self._refused[request.model].add(NEEDS_ROOM)
+            failure = self._endpoint.cut_off(read.text)
         if failure is not None:
             return Err(billed(failure, usage, response.model_name))
         return Ok(
             ModelReply(
-                text,
+                read.text,
                 raw=None,
                 latency_ms=latency_ms,
-                tool_calls=tuple(calls),
+                tool_calls=calls,
                 usage=usage,
                 finish_reason=ended,
                 model=response.model_name,
-                warnings=tuple(unsent),
+                warnings=tuple(sent.warnings),
                 # Reasoning models need their reasoning back with the results of their calls.
                 echo={"response": response} if calls else None,
             )
         )
 
-    def _settings(
-        self, model: Model[Any], request: ModelRequest
-    ) -> tuple[dict[str, Any], list[str]]:
+    def _settings(self, model: Model[Any], request: ModelRequest) -> ApiRequest:
         """Return the settings that the model accepts, and warnings about the others."""
-        params = request.params
-        wanted = {
-            "max_retries": None if _is_of_sdk(model) else 0,
-            "max_tokens": params.max_tokens + self._room(request),
+        refused = frozenset({*model.unsupported_settings, *self._refused[request.model]})
+        sent, params = ApiRequest(request.model, refused, {}), request.params
+        if "max_retries" not in refused and not _is_of_sdk(model):
+            sent.body["max_retries"] = 0
+        settings = {
+            "max_tokens": sent.limit(request),
             "temperature": params.temperature,
             "top_p": params.top_p,
             "seed": params.seed,
             "stop_sequences": list(params.stop_sequences) or None,
         }
-        refused = set(model.unsupported_settings)
-        if request.model in self._without_temperature:
-            refused.add("temperature")
-        given = {name: value for name, value in wanted.items() if value is not None}
-        unsent = [
-            f"{not_sent(name)}: {request.model} does not take it"
-            for name in given
-            if name in refused and name != "max_retries"
-        ]
-        return {name: given[name] for name in given if name not in refused}, unsent
-
-    def _room(self, request: ModelRequest) -> int:
-        """Return the room for reasoning, after kindlm's own question was cut off."""
-        needs_room = request.model in self._needs_room and request.response_schema is not None
-        return REASONING_TOKENS if needs_room else 0
+        for name, value in settings.items():
+            if value is not None:
+                sent.add_default(name, value)
+        return sent
 
     def _failure(self, error: BaseException, request: ModelRequest) -> KindlmError:
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.ModelHTTPError):
             if error.status_code == 400:  # the request may have asked for too many tokens
-                self._needs_room.discard(request.model)
+                self._refused[request.model].discard(NEEDS_ROOM)
             headers = dict(error.headers or {})
             if error.retry_after is not None:  # Google has it in the body
                 headers["retry-after-ms"] = str(error.retry_after * 1000)
             answer = HttpAnswer(error.status_code, headers, _body(error))
             temperature = {"temperature"} - {*request.params.written}
             if refused_parameters(answer.status, answer.text, temperature):
-                self._without_temperature.add(request.model)
+                self._refused[request.model] |= temperature
                 return self._endpoint.refused_defaults(answer, temperature)
             return self._endpoint.refused(answer)
         if isinstance(error, exceptions.ModelTimeoutError):
