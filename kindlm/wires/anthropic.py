@@ -130,7 +130,7 @@ def _is_call(block: Mapping[str, Any]) -> bool:
 
 def _tool_call(block: Mapping[str, Any]) -> ToolCall:
     call_id, name = block.get("id"), block.get("name")
-    if not isinstance(call_id, str) or not isinstance(name, str):
+    if not isinstance(call_id, str) or not (isinstance(name, str) and name):
         raise UnreadableReply("a tool call in it has no id or no name")
     return ToolCall.parse(call_id, name, block.get("input"))
 

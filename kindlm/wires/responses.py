@@ -46,7 +46,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     if status in ("failed", "cancelled") or not isinstance(output, list):
         otherwise = f"its `status` is `{status}`" if output else "it has no `output`"
         raise UnreadableReply(error_message({"error": body.get("error")}) or otherwise)
-    items = objects(output)
+    items = [item for item in objects(output) if isinstance(item.get("type"), str)]
     if len(items) < len(output):
         raise UnreadableReply("its `output` holds something that is not an item")
     messages = (item for item in items if item.get("type") == "message")
@@ -166,12 +166,14 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
     Raises:
         UnreadableReply: the call has no id or no name.
     """
-    kind = item.get("type")
-    if not isinstance(kind, str) or not kind.endswith("_call"):
+    kind = str(item.get("type"))
+    # An unknown type with the id of a call is that of a call, too.
+    if not kind.endswith("_call") and ("call_id" not in item or kind.endswith("_output")):
         return None
     call_id = item.get("call_id") or item.get("id")
-    name = item.get("name") if kind in _NAMELESS else kind.removesuffix("_call")
-    if not isinstance(call_id, str) or not isinstance(name, str):
+    is_nameless = kind in _NAMELESS or not kind.endswith("_call")
+    name = item.get("name") if is_nameless else kind.removesuffix("_call")
+    if not isinstance(call_id, str) or not (isinstance(name, str) and name):
         raise UnreadableReply("a tool call in it has no id or no name")
     return ToolCall.parse(call_id, name, _arguments(item))
 

@@ -312,6 +312,25 @@ def test_tools_that_openai_runs_for_an_unknown_fee_are_known(
     assert answer.usage.extras.unpriced
 
 
+@pytest.mark.parametrize("kind", [None, "", "tool", "function_call "])
+def test_an_item_with_the_id_of_a_call_is_one_whatever_its_type(kind: str | None) -> None:
+    item = {"type": kind, "call_id": "c1", "name": "refund", "arguments": "{}"}
+    answer = read_answer("responses", "", json.dumps(response(item, said("Hi"))))
+    assert answer.error or [call.name for call in answer.tool_calls] == ["refund"]
+
+
+def test_an_item_of_a_response_without_a_type_is_no_answer() -> None:
+    answer = read_answer("responses", "", json.dumps(response({"payload": {}}, said("Hi"))))
+    assert answer.error == "its `output` holds something that is not an item"
+
+
+def test_a_call_whose_name_is_empty_is_no_answer() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "", "arguments": "{}"}
+    used = {"type": "tool_use", "id": "c1", "name": "", "input": {}}
+    for wire, body in ("responses", response(call)), ("anthropic", {"content": [used]}):
+        assert read_answer(wire, "", json.dumps(body)).error
+
+
 @pytest.mark.parametrize("lacks", ["call_id", "name"])
 def test_a_call_of_a_response_without_an_id_or_a_name_is_no_answer(lacks: str) -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "refund", "arguments": "{}"}
