@@ -437,6 +437,14 @@ def test_a_request_has_the_form_of_its_protocol(talk, http, ask, success, protoc
     assert any("system prompt was not sent" in it for it in warnings) == (protocol == "a2a")
 
 
+def test_the_form_of_requests_does_not_count_beside_a_protocol(talk, http, ask, success):
+    (result,), _ = talk(
+        http(rpc({"task": TASK})), requests=[ask(*TALK[:2])], protocol="a2a", request="messages"
+    )
+
+    assert "system prompt was not sent" in success(result).warnings[0]
+
+
 def test_a_body_may_have_the_system_text_that_its_protocol_has_not(talk, http, ask, success):
     body = {"metadata": {"system": "{{system}}"}}
 
