@@ -23,29 +23,21 @@ from kindlm.agents.tool_entries import is_of_tool, names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires import DONE, LINE_END, Event, UnreadableReply, objects, parse_events
 
-_EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
-_OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")
+EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
+"""The beginning of server-sent events with JSON."""
+
+OBJECT = re.compile(r"[\ufeff\s]*\{\s*(?:\"|$)")
+"""The beginning of a JSON object."""
 
 
-def holds_events(text: str) -> bool:
-    """Return whether a text looks like server-sent events with JSON."""
-    return _EVENT.match(text) is not None
-
-
-def begins_as_object(text: str) -> bool:
-    """Return whether a text begins like a JSON object."""
-    return _OBJECT.match(text.removeprefix("\ufeff")) is not None
-
-
-def frames_of(
-    text: str, *, is_sse: bool, may_lack_empty_lines: bool = False
-) -> tuple[list[Frame], StreamEnd]:
+def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
     """Return the events or lines of a stream up to `[DONE]`, and its end.
 
     A `[DONE]` after a chat completion that calls tools ends only that message: an agent that passes
-    on the streams of its model has one after each. A space joins lines of bare text. With
-    `may_lack_empty_lines`, each data line of an event may be an event. Raises `UnreadableReply` if
-    there are more than `MAX_EVENTS`, or if the last one was cut off before its data.
+    on the streams of its model has one after each. A space joins lines of bare text. Some servers
+    send no empty lines between events: then each line of data is an event if it is an object.
+    Raises `UnreadableReply` if there are more than `MAX_EVENTS`, or if the last one was cut off
+    before its data.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -57,7 +49,7 @@ def frames_of(
         if event.is_cut and event.type not in _OWN_ENDS:
             message = f"the stream broke off: event {number} has a type, and no data"
             raise UnreadableReply(message, BROKE_OFF)
-        for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
+        for data in _values_in(event.data):
             if data == DONE:
                 end.is_done, end.formats = True, dict.fromkeys(end.formats, True)
                 if end.stopped_for in ENDS_WITH_CALLS:
@@ -69,7 +61,7 @@ def frames_of(
             try:
                 value = parse_json(data, unique_keys)
             except ValueError as error:
-                is_broken = _OBJECT.match(data) or isinstance(error, KeyTwiceError)
+                is_broken = OBJECT.match(data) or isinstance(error, KeyTwiceError)
                 value = NotJson(f"{place} {number} is not JSON: {error}") if is_broken else None
             if isinstance(value, dict) and names_a_tool(event.type) and not is_of_tool(value):
                 value = {**value, "type": event.type}  # a type such as `start` says less

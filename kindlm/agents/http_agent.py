@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from kindlm.agents.drafts import ParsedAnswer
-from kindlm.agents.event_framing import begins_as_object, holds_events
+from kindlm.agents.event_framing import EVENT, OBJECT
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.http_request import BodyTemplate, make_body, placeholders, request_warnings
 from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, ProtocolName
@@ -168,7 +168,7 @@ def _read_answer(
     answer: HttpReply, reading: Reading, protocol: Protocol | None = None
 ) -> ParsedAnswer:
     """Read an answer by its apparent format; with a `protocol`, any other format is an error."""
-    if answer.kind == EVENT_STREAM or holds_events(answer.text):
+    if answer.kind == EVENT_STREAM or EVENT.match(answer.text):
         speaks = protocol.title if protocol else None
         return read_stream(answer.text, reading, has_end=answer.has_end, speaks=speaks)
     value, is_text = _value(answer), answer.kind.startswith("text/")
@@ -200,7 +200,7 @@ def _value(answer: HttpReply) -> Any:
     try:
         value = parse_json(answer.text.removeprefix("\ufeff"), unique_keys)
     except ValueError as error:
-        may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
+        may_be_cut = OBJECT.match(answer.text) and not (is_text and answer.has_end)
         may_be_cut = may_be_cut or not (answer.text.strip() or answer.has_end)
         if is_json or may_be_cut or isinstance(error, KeyTwiceError):
             reason = str(error) if answer.text.strip() else "it is empty"

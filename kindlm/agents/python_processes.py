@@ -81,13 +81,12 @@ class WorkerProcess:
         self._program = program
         self._printed = printed
         self._stack = stack
-        self._is_asked = False
-        self._has_timed_out = False
+        self._is_idle = True
 
     @property
     def is_ready(self) -> bool:
         """Whether it waits for a call, and no earlier call can still be active."""
-        return not self._is_asked and not self._has_timed_out and self._program.goes_on
+        return self._is_idle and self._program.goes_on
 
     @classmethod
     async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
@@ -104,7 +103,7 @@ class WorkerProcess:
         it is stuck, and never ready again.
         """
         who = Who(name)
-        self._is_asked = True
+        was_idle, self._is_idle = self._is_idle, False
         timeout_s = inf
         if isinstance(call, AgentRequest):
             # A function cannot be sent to another process: a Python agent calls its tools itself.
@@ -121,10 +120,9 @@ class WorkerProcess:
             answer = ANSWER.validate_python(json.loads(line))
         except ValueError as error:
             return Err(who.unreadable(f"it is not an AgentReply: {error}", ""))
-        self._is_asked = False
-        if isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT:
-            # One of its threads may still be running.
-            self._has_timed_out = True
+        # After a timeout, one of its threads may still be running.
+        is_late = isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT
+        self._is_idle = was_idle and not is_late
         return answer
 
     async def leave(self, name: str) -> None:

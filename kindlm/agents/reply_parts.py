@@ -12,7 +12,7 @@ from kindlm.strict_json import compact_json
 from kindlm.wires import UnreadableReply
 from kindlm.wording import count
 
-__all__ = ["ABSENT", "PATH", "UnreadableReply", "compact_json", "first_text", "lookup", "parent_of"]
+__all__ = ["ABSENT", "PATH", "UnreadableReply", "compact_json", "first_text", "lookup"]
 
 WHOLE = "$"
 """The path of the whole value."""
@@ -38,11 +38,6 @@ def not_decoded(text: str, remedy: str) -> tuple[str, ...]:
 def lookup(value: Any, path: str) -> Any:
     """Return the value at a path, or `ABSENT`."""
     return value if path == WHOLE else value_at(value, path_parts(path))
-
-
-def parent_of(value: Any, path: str) -> Any:
-    """Return the container of the last part of a path, or `ABSENT`."""
-    return lookup(value, ".".join(path_parts(path)[:-1]))
 
 
 WHERE_THE_TEXT_IS = (

@@ -11,16 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kindlm.agents.reply_parts import (
-    ABSENT,
-    AGENT_RULE,
-    first_text,
-    first_warnings,
-    lookup,
-    parent_of,
-)
+from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, first_text, first_warnings, lookup
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS
+from kindlm.matching import path_parts, value_at
 from kindlm.same_calls import merged_uses
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires import UnreadableReply, content_text, objects
@@ -116,7 +110,7 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     `UnreadableReply` if they cannot be read: one may be the call that a test forbids.
     """
     if path is not None:
-        if parent_of(value, path) is ABSENT:
+        if value_at(value, path_parts(path)[:-1]) is ABSENT:
             raise UnreadableReply(f"it has no tool calls at the configured path: `{path}`", _A_LIST)
         return listed_calls(lookup(value, path), path)
     uses, results = calls_and_results(value)

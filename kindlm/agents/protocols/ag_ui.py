@@ -86,10 +86,10 @@ class RunDraft(Draft):
                 self.ended = event
             case "RUN_ERROR":
                 raise FailedReply(first_text(event.get("message")) or "no explanation")
-            case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
+            case "CUSTOM" | "RAW":
+                pass
+            case kind if is_of_tool(event) or (not first_text(kind) and calls_of_event(event)):
                 # An unknown event may be the call that a test forbids.
-                self.calls.under(UNREAD.call.id)
-            case kind if first_text(kind) is None and calls_of_event(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_text(self, event: Mapping[str, Any]) -> None:

@@ -90,10 +90,8 @@ class UiDraft(Draft):
                 self._add_to_call(kind, event, number)
             case str(kind) if kind.startswith("data-"):
                 self.data.append({kind: event.get("data")})
-            case str(kind) if is_of_tool(event):
+            case kind if is_of_tool(event) or (not first_text(kind) and calls_of_event(event)):
                 # An unknown event may be the call that a test forbids.
-                self.calls.under(UNREAD.call.id)
-            case kind if first_text(kind) is None and calls_of_event(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
