@@ -72,8 +72,8 @@ Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY), WHOLE]
 Milliseconds = Annotated[int, Field(ge=1000), WHOLE]
 Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
-Url = Annotated[str, BeforeValidator(check_url)]
-Pattern = Annotated[str, BeforeValidator(check_pattern)]
+Url = Annotated[str, AfterValidator(check_url)]
+Pattern = Annotated[str, AfterValidator(check_pattern)]
 Words = Annotated[list[FilePath], Field(min_length=1)]
 
 

@@ -118,10 +118,8 @@ def check_host_part(value: str) -> str:
     return value
 
 
-def check_pattern(value: Any) -> Any:
+def check_pattern(value: str) -> str:
     """Refuse a regular expression that does not compile, or that has a backspace."""
-    if not isinstance(value, str):
-        return value
     if "\b" in value:
         message = "has a backspace, which is what \\b means in double quotes"
         raise refuse(message, "Use single quotes, where it is a word boundary: '\\bword\\b'")
@@ -159,13 +157,11 @@ def url_meant(value: str) -> str | None:
     return f"{'http' if is_local else 'https'}://{value}"
 
 
-def check_url(value: Any) -> Any:
+def check_url(value: str) -> str:
     """Refuse a text that is not an http(s) URL, or that contains a password or a key.
 
     It may contain placeholders. A text that begins with a variable is only checked when used.
     """
-    if not isinstance(value, str):
-        return value
     if not (is_url(value) or _FROM_VARIABLE.fullmatch(value)):
         meant = url_meant(value)
         hint = "Write a full URL, such as https://api.example.com/v1"
@@ -183,10 +179,8 @@ def check_no_secret(value: str) -> None:
         raise refuse(message, "Put it into an environment variable: {{env.NAME}}", secret=True)
 
 
-def check_command(value: Any) -> Any:
+def check_command(value: str) -> str:
     """Refuse a command that cannot be split into words."""
-    if not isinstance(value, str):
-        return value
     try:
         words = shlex.split(value)
     except ValueError:
@@ -201,9 +195,9 @@ def words_of(command: str | list[str]) -> tuple[str, ...]:
     return tuple(shlex.split(command) if isinstance(command, str) else command)
 
 
-def check_env_name(value: Any) -> Any:
+def check_env_name(value: str) -> str:
     """Refuse a text that cannot be the name of a variable: it may be a pasted key."""
-    if isinstance(value, str) and value and not _ENV_NAME.fullmatch(value):
+    if not _ENV_NAME.fullmatch(value):
         message = "must be the name of an environment variable, never the key itself"
         hint = "Write `apiKeyEnv: OPENAI_API_KEY`, and put the key in that variable or in .env"
         raise refuse(message, hint, secret=True)

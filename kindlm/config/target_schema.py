@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, PrivateAttr, Tag
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, PrivateAttr, Tag
 
 from kindlm.packages import as_written
 from kindlm.plugins import Adapter, Provider
@@ -24,7 +24,7 @@ from kindlm.section import (
 )
 from kindlm.values import MAPPING, TEXT, check_env_name
 
-EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
+EnvName = Annotated[str, Field(min_length=1), AfterValidator(check_env_name)]
 
 
 K = TypeVar("K", Provider, Adapter)

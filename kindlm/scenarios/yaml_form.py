@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from kindlm.checks.output import matches_anything
 from kindlm.config.diagnostics import Reporter
@@ -65,7 +65,7 @@ def _maybe(kind: Any) -> Any:
 
 _SOLID: dict[str, Any] = {"text": (Solid, ...)}
 _TEXT: dict[str, Any] = {"text": (Text, ...)}
-_PATTERN: dict[str, Any] = {"pattern": (Annotated[Text, BeforeValidator(check_pattern)], ...)}
+_PATTERN: dict[str, Any] = {"pattern": (Annotated[Text, AfterValidator(check_pattern)], ...)}
 _CALL: dict[str, Any] = {"tool": (Text, ...), "arguments": (_maybe(dict[str, Any]), None)}
 _LIMIT = Annotated[float, Field(ge=0)]
 
