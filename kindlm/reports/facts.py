@@ -390,6 +390,14 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "time", ", ".join(times)
 
 
+def repeats_text(test: TestView) -> str:
+    """Return how many repeats of a test passed, `2/3 flaky`, or why there is no result."""
+    counts = test.counts
+    if counts.tested:
+        return f"{counts.passed}/{counts.tested}{' flaky' if test.flaky else ''}"
+    return "unfinished" if counts.pending else "skipped" if counts.total else "not run"
+
+
 def cost_of(view: RunView, test: TestView) -> str:
     """Return the cost of a test, including judges and reruns; "" if it is unknown."""
     paid = paid_for_test(view.db, test.suite_id, test.name, test.target)

@@ -149,12 +149,9 @@ def _list(view: RunView) -> Iterator[str]:
     yield "\n<details><summary>Each test on each target</summary>\n"
     yield "\n| | test | passed | time | cost |\n|---|---|---|---|---|\n"
     for test in islice(view.tests(), _LISTED):
-        counts = test.counts
-        passed = f"{counts.passed}/{counts.tested}" if counts.tested else "not run"
-        passed += ", flaky" if test.flaky else ""
         time = "" if test.latency_ms is None else duration(test.latency_ms)
         spent = plain(facts.cost_of(view, test))
-        name = f"{cell(test.name)} · {cell(test.target)}"
+        name, passed = f"{cell(test.name)} · {cell(test.target)}", facts.repeats_text(test)
         yield f"| {_STATUS_SIGNS[test.status]} | {name} | {passed} | {time} | {spent} |\n"
     if total > _LISTED:
         yield f"| | … and {total - _LISTED:,} more | | | |\n"

@@ -130,19 +130,11 @@ def _write_test(view: RunView, test: TestView, page: Page, target_width: int, fi
     """Write one line: name, target, passed repeats, and, if known, mean time and cost."""
     # The name of a scenario begins with its file, which is written above.
     name, target = one_line(test.name.removeprefix(f"{file}::")), one_line(test.target)
-    figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
+    repeats = facts.repeats_text(test).ljust(_REPEATS_WIDTH)
+    figures = f"{set_cell_size(target, target_width)}  {repeats}"
     time = "" if test.latency_ms is None else duration(test.latency_ms)
     figures += time.rjust(_FIGURE_WIDTH) + facts.cost_of(view, test).rjust(_FIGURE_WIDTH)
     page.ends(("  ", MARKS[test.status], f" {name}"), figures)
-
-
-def _repeats(test: TestView) -> str:
-    if not test.counts.total:
-        return "not run"
-    if not test.counts.tested:
-        return "skipped"
-    shown = f"{test.counts.passed}/{test.counts.tested}"
-    return f"{shown} flaky" if test.flaky else shown
 
 
 def _write_notes(view: RunView, page: Page) -> None:

@@ -179,7 +179,10 @@ def test_a_stopped_run_says_what_is_missing(history: Any, make: Any, write: Any)
     line_with(text, "- support", "1/1")
     line_with(text, "INTERRUPTED: SIGINT, 2 of 3 executions did not finish")
     line_with(text, "Next: kindlm test --resume k3f9x2ab")
-    line_with(write(view, "terminal", verbose=True), "third", "not run")
+    for report in ("terminal", "markdown"):
+        told = write(view, report, verbose=True)
+        line_with(told, "second", "unfinished")
+        line_with(told, "third", "not run")
 
 
 def test_a_run_that_tested_nothing_failed(history: Any, make: Any, write: Any) -> None:
