@@ -24,10 +24,11 @@ def text_encoding(named: str | None) -> str:
     """Return the encoding that a server names if it is one of text; else UTF-8, as for `hex`."""
     encoding = named or "utf-8"
     try:
-        b"a\xff".decode(encoding, "replace")
+        text = b'"a\xff"'.decode(encoding, "replace")
     except (LookupError, UnicodeError):
-        return "utf-8"
-    return encoding
+        text = ""
+    # From Python 3.13 on, `punycode` drops what it cannot decode.
+    return encoding if text else "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
