@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -12,7 +12,7 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.document import Path, Raw, expectations, items, section, texts, walk
-from kindlm.errors import Ok, checked
+from kindlm.errors import Err, checked
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.section import Count, Extension, Maybe, Section, Text, Words, as_value
@@ -138,36 +138,45 @@ _MAX_LISTED = 3
 def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report errors in simulated tools, and results that violate the schema of their tool."""
     parameters: dict[str, list[str]] = {}
+    of_test: dict[Path, Raw] = {}
     for place, tool in items(test, "tools"):
-        _check_tool((*path, *place), tool, reporter, files)
+        at = (*path, *place)
+        replies = dict(_replies(at, tool))
+        _check_parameters((*at, "parameters"), tool, reporter)
+        for holder, held in {at: tool, **replies}.items():
+            _check_values(holder, held, reporter)
+        _check_results(at, tool, replies, reporter, files)
         schema = section(tool, "parameters")
         names = [*section(schema, "properties")]
         is_open = schema.get("additionalProperties") not in (None, False)
         if names and not is_open and schema.keys().isdisjoint(_MORE_PARAMETERS):
             parameters[str(tool.get("name"))] = names
-            for at, answer in items(tool, "responses"):
-                _warn_of_arguments((*path, *place, *at, "when"), answer, names, reporter)
+            for holder, reply in replies.items():
+                _warn_of_arguments((*holder, "when"), reply, names, reporter)
+        of_test |= replies
     for place, expect in expectations(test):
         for inner, call in (*items(expect, "toolCalls"), *items(expect, "trajectory", "calls")):
-            matcher = (*path, *place, *inner, "argsMatch")
-            _check_values(matcher, call.get("argsMatch"), reporter)
+            at = (*path, *place, *inner)
+            _check_values(at, call, reporter)
             if (known := parameters.get(str(call.get("tool")))) is not None:
-                _warn_of_arguments(matcher, call, known, reporter)
-    _warn_of_state(path, test, reporter)
+                _warn_of_arguments((*at, "argsMatch"), call, known, reporter)
+    _warn_of_state(of_test, reporter)
 
 
-def _warn_of_state(path: Path, test: Raw, reporter: Reporter) -> None:
+def _replies(path: Path, tool: Raw) -> Iterator[tuple[Path, Raw]]:
+    """Yield the responses of the tool at a path, and those in their sequences."""
+    for at, answer in items(tool, "responses"):
+        yield (*path, *at), answer
+        for inner, reply in items(answer, "sequence"):
+            yield (*path, *at, *inner), reply
+
+
+def _warn_of_state(replies: Mapping[Path, Raw], reporter: Reporter) -> None:
     """Report names of the state that no response of the test sets."""
-    replies = [
-        ((*path, *of_tool, *at, *inner), reply)
-        for of_tool, tool in items(test, "tools")
-        for at, answer in items(tool, "responses")
-        for inner, reply in (((), answer), *items(answer, "sequence"))
-    ]
-    known = [name for _, reply in replies for name in section(reply, "setState")]
-    for at, reply in replies:
+    known = [name for reply in replies.values() for name in section(reply, "setState")]
+    for at, reply in replies.items():
         used = [((*at, "whenState", name), name) for name in section(reply, "whenState")]
-        for key in ("then", "setState"):
+        for key in _FILLED:
             for place, text in texts(reply.get(key), (*at, key)):
                 named = (re.split(r"[.[]", it[1]) for it in TOOL_PLACEHOLDER.finditer(text))
                 used += [(place, name) for kind, name, *_ in named if kind == "state"]
@@ -191,24 +200,6 @@ def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: 
             reporter.warning((*path, name), message, hint, reason="unknown_argument", value=name)
 
 
-def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    _check_parameters((*path, "parameters"), tool, reporter)
-    _check_values((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
-    for inner, answer in items(tool, "responses"):
-        at = (*path, *inner)
-        _check_values((*at, "when"), answer.get("when"), reporter)
-        state = answer.get("whenState")
-        _check_values((*at, "whenState"), state, reporter, may_be_absent=True)
-        for place, reply in (((), answer), *items(answer, "sequence")):
-            for key in ("then", "setState"):
-                _check_values((*at, *place, key), reply.get(key), reporter, is_filled=True)
-    file = tool.get("resultSchema")
-    if isinstance(file, str) and file:
-        schema = report_schema((*path, "resultSchema"), file, files, reporter)
-        if isinstance(schema, Ok):
-            _check_results(path, tool, file, schema.value, reporter)
-
-
 def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
     parameters = tool.get("parameters")
     if not isinstance(parameters, dict):
@@ -223,44 +214,54 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
     warn_of_misspelt(path, parameters, name, reporter)
 
 
-def _check_values(
-    path: Path,
-    value: Any,
-    reporter: Reporter,
-    *,
-    is_filled: bool = False,
-    may_be_absent: bool = False,
-) -> None:
+_FILLED = ("then", "setState")
+"""The keys whose values may have placeholders."""
+
+
+def _check_values(path: Path, holder: Raw, reporter: Reporter) -> None:
     """Report `$absent` and placeholders of tools where they have no meaning.
 
-    `is_filled` allows placeholders in a value, `may_be_absent` entries such as `{ $absent: true }`.
+    `holder` is a tool, a response or an expected call.
     """
-    for place, item in walk(value, path):
-        is_absence = may_be_absent and item == _ABSENT and place != path
-        if isinstance(item, dict) and "$absent" in item and not is_absence:
-            message = f"$absent has no meaning in {reporter.place(place)}"
-            hint = "It is allowed only in `whenState`, as `NAME: { $absent: true }`"
-            reporter.error((*place, "$absent"), message, hint, reason="absent", at_key=True)
-        if isinstance(item, str) and not is_filled and (found := TOOL_PLACEHOLDER.search(item)):
-            message = f"{found[0]} has no value in {reporter.place(path)}"
-            hint = "Arguments and state are allowed only in `then` and `setState` of responses"
-            reporter.error(place, message, hint, reason="unknown_placeholder", value=found[0])
+    for key in ("defaultResponse", "when", "whenState", *_FILLED, "argsMatch"):
+        where = (*path, key)
+        for place, item in walk(holder.get(key), where):
+            is_absence = key == "whenState" and item == _ABSENT and place != where
+            if isinstance(item, dict) and "$absent" in item and not is_absence:
+                message = f"$absent has no meaning in {reporter.place(place)}"
+                hint = "It is allowed only in `whenState`, as `NAME: { $absent: true }`"
+                reporter.error((*place, "$absent"), message, hint, reason="absent", at_key=True)
+            found = TOOL_PLACEHOLDER.search(item) if isinstance(item, str) else None
+            if found is not None and key not in _FILLED:
+                message = f"{found[0]} has no value in {reporter.place(where)}"
+                hint = "Arguments and state are allowed only in `then` and `setState` of responses"
+                reporter.error(place, message, hint, reason="unknown_placeholder", value=found[0])
 
 
-def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Reporter) -> None:
+def _check_results(
+    path: Path,
+    tool: Raw,
+    replies: Mapping[Path, Raw],
+    reporter: Reporter,
+    files: ReferencedFiles,
+) -> None:
+    file = tool.get("resultSchema")
+    if not isinstance(file, str) or not file:
+        return
+    schema = report_schema((*path, "resultSchema"), file, files, reporter)
+    if isinstance(schema, Err):
+        return
     results: dict[Path, Any] = {}
     if "defaultResponse" in tool:
-        results["defaultResponse",] = tool["defaultResponse"]
-    for at, answer in items(tool, "responses"):
-        for place, reply in (((), answer), *items(answer, "sequence")):
-            if "then" in reply and "fault" not in reply:
-                results[*at, *place, "then"] = reply["then"]
-    for place, value in results.items():
-        if any(TOOL_PLACEHOLDER.search(text) for _, text in texts(value, place)):
+        results[*path, "defaultResponse"] = tool["defaultResponse"]
+    for place, reply in replies.items():
+        if "then" in reply and "fault" not in reply:
+            results[*place, "then"] = reply["then"]
+    for at, value in results.items():
+        if any(TOOL_PLACEHOLDER.search(text) for _, text in texts(value, at)):
             continue
-        at = (*path, *place)
         try:
-            issues = schema_issues(schema, value)
+            issues = schema_issues(schema.value, value)
         except UndecidableSchemaError as error:
             message = f'kindlm cannot check this response against "{file}": {error}'
             reporter.error(at, message, "Correct the schema", reason="result_schema")
