@@ -165,11 +165,15 @@ class ImportedSuite:
         written = {"name": name} | comments | test | {"name": name}
         self._written[name] = written | ({"skip": True} if reason else {}) | {"expect": expect}
 
-    def lose(self, part: Part, what: str, error: LeftOutError) -> None:
-        """Note why a test cannot be imported."""
-        self.tests += 1
-        self.leave_out(part, f"{what} with {error.what}", error.instead)
-        self.take()
+    @contextmanager
+    def losing(self, part: Part, what: str) -> Iterator[None]:
+        """Note a test that turns out to have something without an equivalent."""
+        try:
+            yield
+        except LeftOutError as error:
+            self.tests += 1
+            self.leave_out(part, f"{what} with {error.what}", error.instead)
+            self.take()
 
     @contextmanager
     def noting(self, part: Part, before: str = "") -> Iterator[None]:

@@ -154,7 +154,17 @@ def read_part(name: str, data: bytes) -> Result[Part]:
     The content of a JSON Lines file is the list of its values.
     """
     if name.endswith((".jsonl", ".ndjson")):
-        return _json_lines(name, data)
+        values: dict[int, Any] = {}
+        text = data.decode("utf-8-sig", errors="replace")
+        for number, line in enumerate(text.split("\n"), start=1):
+            try:
+                if line.strip():
+                    values[number] = json_value(line)
+            except ValueError as error:
+                code, message = ErrorCode.CONFIG_PARSE_ERROR, f"{name}, line {number} is not JSON"
+                return Err(KindlmError(code, f"{message}: {error}", "Write one value a line"))
+        lines = [*values]
+        return Ok(Part([*values.values()], name, lambda keys: lines[int(keys[0])] if keys else 1))
     documents = read_documents(data, merges=True)
     if name.endswith(".json"):
         try:
@@ -170,24 +180,6 @@ def read_part(name: str, data: bytes) -> Result[Part]:
         return Err(_unreadable(name, Problem("The file is empty", "Name the file of a suite")))
     document = documents.part(0)
     return Ok(Part(document.value, name, lambda keys: document.position(keys).line))
-
-
-def _json_lines(name: str, data: bytes) -> Result[Part]:
-    values, lines = [], []
-    for number, line in enumerate(data.decode("utf-8-sig", errors="replace").split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            values.append(json_value(line))
-        except ValueError as error:
-            message = f"{name}, line {number} is not JSON: {error}"
-            return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, "Write one value a line"))
-        lines.append(number)
-
-    def line_of(keys: Keys) -> int:
-        return lines[keys[0]] if keys and isinstance(keys[0], int) else 1
-
-    return Ok(Part(values, name, line_of))
 
 
 def json_value(text: str) -> Any:

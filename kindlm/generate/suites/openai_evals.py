@@ -65,24 +65,21 @@ class _Reader:
         fill: Callable[[str], str] = str,
     ) -> None:
         """Add a row as a test, with its messages filled in."""
-        try:
+        with self.suite.losing(part, "a row"):
             section = {role: fill(text) for role, text in prompt_section(messages).items()}
-        except LeftOutError as error:
-            self.suite.lose(part, "a row", error)
-            return
-        checks = Checks()
-        for kind, equivalent, place, given in graders:
-            if equivalent is None:
-                self.suite.leave_out(place, f"the grader `{kind}`", PYTHON)
-                continue
-            with self.suite.noting(place):
-                equivalent.make(place, given, checks)
-                if equivalent.different:
-                    self.suite.differ(place, f"`{kind}`. {equivalent.different}")
-        variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
-        prompt = "with-system" if "system" in section else "message"
-        self.prompts[prompt] = {role: _PROMPT[role] for role in section}
-        self.suite.add(part, {"name": name, "prompt": prompt, "vars": variables}, checks)
+            checks = Checks()
+            for kind, equivalent, place, given in graders:
+                if equivalent is None:
+                    self.suite.leave_out(place, f"the grader `{kind}`", PYTHON)
+                    continue
+                with self.suite.noting(place):
+                    equivalent.make(place, given, checks)
+                    if equivalent.different:
+                        self.suite.differ(place, f"`{kind}`. {equivalent.different}")
+            variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
+            prompt = "with-system" if "system" in section else "message"
+            self.prompts[prompt] = {role: _PROMPT[role] for role in section}
+            self.suite.add(part, {"name": name, "prompt": prompt, "vars": variables}, checks)
 
     def finished(
         self, name: str, description: str | None, model: Mapping[str, Any]

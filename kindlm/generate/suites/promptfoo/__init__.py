@@ -92,10 +92,8 @@ class _Reader:
         head = self._suite.take()
         for entry in document.items("tests"):
             for part in self._tests_in(entry):
-                try:
+                with self._suite.losing(part, "a test"):
                     self._add(self._case(part, default))
-                except LeftOutError as error:
-                    self._suite.lose(part, "a test", error)
         head |= self._targets.sections()
         if not self._targets.found:
             head |= {Comment("Set the address of your agent here, or `models`."): None}
@@ -167,10 +165,8 @@ class _Reader:
             shown = ", ".join(excerpt_of(variables[name]) for name in several)
             self._suite.current = dict(kept)
             name = f"{title} ({shown})" if shown else title
-            try:
+            with self._suite.losing(case.part, "a test"):
                 self._add_one(case, name, Variables(variables), hold)
-            except LeftOutError as error:
-                self._suite.lose(case.part, "a test", error)
 
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
         checks, added = Checks(), list[Part]()
@@ -188,7 +184,10 @@ class _Reader:
         test: dict[str, Any] = {"name": name}
         if 0 < len(self._targets.agents) < len(self._targets.found):
             test["models"] = self._targets.found
-        test["vars"] = self._vars_of(variables, case.part)
+        names = names_in("\n".join(text for it in self._prompts.values() for text in it.values()))
+        for unset in (each for each in names if variables.at(each) is None):
+            self._suite.differ(case.part, f"{{{{{unset}}}}} has no value. It is empty")
+        test["vars"] = {each: variables.text(each) for each in names}
         test["tags"] = [
             f"{key}:{excerpt_of(each.value)}"
             for key, part in case.part.entries("metadata").items()
@@ -197,11 +196,3 @@ class _Reader:
         test["tools"] = self._targets.tools
         written = {key: value for key, value in test.items() if value}
         self._suite.add(case.part, written, checks, hold)
-
-    def _vars_of(self, variables: Variables, part: Part) -> dict[str, str]:
-        templates = "\n".join(text for each in self._prompts.values() for text in each.values())
-        names = names_in(templates)
-        for name in names:
-            if variables.at(name) is None:
-                self._suite.differ(part, f"{{{{{name}}}}} has no value. It is empty")
-        return {name: variables.text(name) for name in names}
