@@ -56,18 +56,9 @@ def schema_fault(schema: Any) -> str | None:
 def _fault_of(text: str) -> str | None:
     """Return the fault by the JSON text, to cache it: tests of a suite often have equal tools."""
     load_jsonschema()
-    schema = json.loads(text)
-    try:
-        with one_budget():
-            return _dialect_fault(schema) or _bad_reference(schema)
-    except UndecidableSchemaError as error:
-        return f"it cannot be checked: {error}"
-
-
-def _dialect_fault(schema: Any) -> str | None:
-    """Return the first rule of its own dialect that a schema breaks."""
     import jsonschema
 
+    schema = json.loads(text)
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
     if dialect is not None and not isinstance(dialect, str):
         return "$schema must be text"
@@ -75,7 +66,12 @@ def _dialect_fault(schema: Any) -> str | None:
     validator: Any = jsonschema.validators.validator_for(schema, default=default)
     if validator is _UNKNOWN_DIALECT:
         return f"the dialect {str(dialect)[:200]} is unknown"
-    return meta_schema_issue(validator, schema, _pattern_checker())
+    try:
+        with one_budget():
+            fault = meta_schema_issue(validator, schema, _pattern_checker())
+            return fault or _bad_reference(schema, validator)
+    except UndecidableSchemaError as error:
+        return f"it cannot be checked: {error}"
 
 
 def _pattern_checker() -> Any:
@@ -96,15 +92,12 @@ def _pattern_checker() -> Any:
     return checker
 
 
-def _bad_reference(schema: Any) -> str | None:
+def _bad_reference(schema: Any, validator: Any) -> str | None:
     """Return the first reference that leads nowhere, or to no schema; fetches nothing."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012, specification_with
 
-    validator = validator_for(schema, default=Draft202012Validator)
     dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
     specification = specification_with(dialect, default=DRAFT202012)
     root = specification.create_resource(schema)

@@ -294,12 +294,9 @@ def _fill_in_test(root: Node, test: Node, number: int, names: list[str]) -> None
     prompts = test.child("prompts")
     if prompts is not None and "prompt" not in test.value and len(prompts.children) == 1:
         test.put("prompt", test.take("prompts").children[0], test.keys["prompts"])
-    if given is not None and "call" not in test.value:
-        _as_variable(test, given)
-
-
-def _as_variable(test: Node, given: Node) -> None:
-    """Make the input of a test with prompts its variable `input`."""
+    if given is None or "call" in test.value:
+        return
+    # Beside prompts, an input is the value of their variable.
     variables = test.child("vars") or Node.mapping(given)
     is_free = isinstance(variables.value, dict) and "input" not in variables.value
     if is_free and isinstance(given.value, dict) and given.value.keys() == {"user"}:

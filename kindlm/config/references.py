@@ -35,8 +35,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     servers = _mcp_server_ids(raw)
     names = {str(test.get("name")) for _, test in items(raw, "tests")}
     for path, test in items(raw, "tests"):
-        _check_prompts(path, test, raw, reporter)
-        _check_cases(path, test, names, reporter)
+        _check_prompts(path, test, names, raw, reporter)
         _check_targets(path, test, raw, servers, reporter)
         for place, part, written in sections_of(test, path):
             for key, model in part.judges(written):
@@ -103,33 +102,31 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         reporter.error(("models",), message, hint, reason="no_target")
 
 
-def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
-    prompts = section(raw, "prompts")
-    for place, prompt in prompts_of(test).items():
-        if not prompt or prompt in prompts or not (prompts or _is_message(prompt)):
-            continue
-        # Inputs of tests have become prompts, too: comparing with all of them would take long.
-        named = [
-            name for name in prompts if reporter.place(("prompts", name)).startswith("prompts")
-        ]
-        known = "Configured prompts"
-        if _is_message(prompt) and suggest(prompt, named) is None:
-            known = "Did you mean `input`? `prompt` is the name of an entry of `prompts`. These are"
-        _report_unknown((*path, *place), "prompt", prompt, named, known, reporter)
+def _check_prompts(path: Path, test: Raw, names: set[str], raw: Raw, reporter: Reporter) -> None:
+    """Report unknown prompts, and those whose cases have the name of another case.
 
-
-def _check_cases(path: Path, test: Raw, names: set[str], reporter: Reporter) -> None:
-    """Report prompts whose cases have the name of another case: they would count as its repeats."""
-    prompts = prompts_of(test)
+    Cases of one name would count as repeats.
+    """
+    prompts, chosen = section(raw, "prompts"), prompts_of(test)
     seen: set[str] = set()
-    for place, prompt in prompts.items() if len(prompts) > 1 else ():
+    for place, prompt in chosen.items():
+        at = (*path, *place)
+        if prompt and prompt not in prompts and (prompts or _is_message(prompt)):
+            # Inputs of tests have become prompts, too: comparing with all of them would take long.
+            places = {name: reporter.place(("prompts", name)) for name in prompts}
+            named = [name for name, written in places.items() if written.startswith("prompts")]
+            known = "Configured prompts"
+            if _is_message(prompt) and suggest(prompt, named) is None:
+                known = "Did you mean `input`? `prompt` is the name of an entry of `prompts`."
+                known += " These are"
+            _report_unknown(at, "prompt", prompt, named, known, reporter)
         full, hint = part_name(str(test.get("name")), prompt), "Rename one of the two tests"
         message = f'The prompt "{prompt}" creates a second test named "{full}"'
         if prompt in seen:
             message = f'The prompt "{prompt}" occurs twice'
             hint = "Use `repeat` to run a test several times"
-        if prompt in seen or full in names:
-            reporter.error((*path, *place), message, hint, reason="duplicate_test", value=full)
+        if len(chosen) > 1 and (prompt in seen or full in names):
+            reporter.error(at, message, hint, reason="duplicate_test", value=full)
         seen.add(prompt)
 
 

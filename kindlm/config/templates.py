@@ -12,10 +12,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kindlm.checks.guardrails import CANARY
-from kindlm.config.data_rows import MAX_ROWS, RowFile
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import expect_sections
-from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file
+from kindlm.config.files import FILE_KEYS, MAX_ROWS, ReferencedFiles, RowFile, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
 from kindlm.document import Path, Raw, expectations, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok

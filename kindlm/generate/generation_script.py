@@ -154,7 +154,8 @@ class GenerationScript:
         try:
             return self._write(stage, profile.value, plan.value)
         except OSError as error:
-            return not_written(error)
+            message = f"The tests cannot be written: {error.strerror or error} ({error.filename})."
+            return broken(message, "Name another folder: --output DIR")
 
     async def _sources(self, stage: Stage) -> Result[Sources]:
         order = self.order
@@ -270,11 +271,3 @@ def profile_text(profile: Profile) -> str:
     about = "How kindlm gen understood the agent. To correct it, change the description you pass:"
     about += "\n--description, or --system-prompt."
     return yaml_text({Comment(about): None, **profile})
-
-
-def not_written(error: OSError) -> KindlmError:
-    """Return the error that files cannot be written."""
-    return broken(
-        f"The tests cannot be written: {error.strerror or error} ({error.filename}).",
-        "Name another folder: --output DIR",
-    )

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.config import data_rows as rows_module
-from kindlm.config.data_rows import read_rows
+from kindlm.config import files as rows_module
+from kindlm.config.files import read_rows
 from kindlm.errors import checked
 
 

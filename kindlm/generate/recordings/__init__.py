@@ -7,7 +7,7 @@ exported, each execution is one. All content is untrusted.
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, groupby
 from pathlib import Path
@@ -57,7 +57,7 @@ class Recording:
 
 
 def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
-    """Read the content of a file, in any known format."""
+    """Read the content of a file, in any known format; the recordings in order of their starts."""
     try:
         spans, empty = _spans_in_file(data)
     except ValueError as error:
@@ -65,8 +65,13 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
         message = f"{file} cannot be read: {error}."
         return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
     why = "The file does not contain its observations: export the trace by itself."
-    without = [Recording(name, Transcript(), missing=why) for name in empty]
-    return Ok([*without, *_recordings_of(spans)])
+    found = [Recording(name, Transcript(), missing=why) for name in empty]
+    traces: dict[str, list[Span]] = {}
+    for span in spans:
+        traces.setdefault(span.trace, []).append(span)
+    for trace in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
+        found += map(_read_trace, _executions(trace))
+    return Ok(found)
 
 
 def _spans_in_file(data: bytes) -> tuple[list[Span], list[str]]:
@@ -119,15 +124,6 @@ def _document(text: str) -> list[Any]:
                 parse_json("\n" * number + line)  # raises an error with the number of the line
     require_shallow(document)
     return document
-
-
-def _recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
-    """Yield the recordings in some spans, in the order of their starts."""
-    traces: dict[str, list[Span]] = {}
-    for span in found:
-        traces.setdefault(span.trace, []).append(span)
-    for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        yield from map(_read_trace, _executions(spans))
 
 
 def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:

@@ -39,8 +39,12 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     missing = transcript.unseen
     if not any(turn.user for turn in transcript.turns):
         missing = "It has no message of a user."
-    elif missing is None and not (transcript.shows_tools or _reports_tools(db, execution)):
-        missing = "Nothing shows that the agent reports its tool calls."
+    elif missing is None and not transcript.shows_tools:
+        # The suite may say that the agent reports every tool call.
+        config, _ = _configuration(db, execution) or ({}, "")
+        agents = (it for it in config.get("agents", ()) if it["id"] == execution.target)
+        if not any(agent.get("reportsTools") for agent in agents):
+            missing = "Nothing shows that the agent reports its tool calls."
     asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
     tools: Any = attempt.tools()
     provider, model = (asked.provider, asked.model) if asked is not None else (None, None)
@@ -69,13 +73,6 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
         tags=tuple(json.loads(tags or "[]")),
         missing=missing,
     )
-
-
-def _reports_tools(db: sqlite3.Connection, execution: ExecutionView) -> bool:
-    """Return whether the suite says that the agent reports every tool call."""
-    found = _configuration(db, execution)
-    agents = found[0].get("agents", ()) if found else ()
-    return any(it["id"] == execution.target and it.get("reportsTools") for it in agents)
 
 
 def _one_call_a_step(turn: Turn) -> Turn:
