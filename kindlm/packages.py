@@ -315,7 +315,9 @@ def made(
         return Err(valid_error(plugin, result.error))
     if isinstance(result, kind):
         return Ok((plugin, result))
-    return Err(misfit(plugin, result, kind))
+    wrong = f"`{_KINDS[base.group][1]}` returned {in_words(result)}"
+    message = f"{plugin} cannot be used: {wrong}, not a kindlm.plugins.{kind.__name__}"
+    return Err(broken(message, advice(plugin)))
 
 
 def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:
@@ -379,13 +381,6 @@ def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
         f"{advice(plugin)}, or uninstall it; --verbose shows the traceback",
         crash=error,
     )
-
-
-def misfit(plugin: Plugin, made: Any, kind: type[Any]) -> KindlmError:
-    """Return the error that a method of a package returned a value of the wrong type."""
-    method = _KINDS[plugin.group][1]
-    message = f"{plugin} cannot be used: `{method}` returned {in_words(made)}"
-    return broken(f"{message}, not a kindlm.plugins.{kind.__name__}", advice(plugin))
 
 
 def advice(plugin: Plugin) -> str:

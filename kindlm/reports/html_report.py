@@ -21,7 +21,7 @@ from kindlm.outcome import Status
 from kindlm.reports.conversation import attempts_of, excerpts_of, status_word
 from kindlm.reports.diff.html import STYLE_MOODS, VERDICT_MOODS
 from kindlm.reports.diff.parts import changed_tests, changes_since_before, what_changed
-from kindlm.reports.diff.phrases import LOOKS, notes_of, outcome_text
+from kindlm.reports.diff.phrases import LOOKS, diff_command, notes_of, outcome_text
 from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.html_document import (
     MOODS,
@@ -71,8 +71,9 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     rows = max(_CELLS // max(view.most_targets(), 1), 1)
     overview = run_document(view, rows=rows, repeats=_REPEATS, changes=_changes(view, options))
     size = len(render_part(overview, Links()).encode())
-    written, wrong = _executions(view, size)
+    written = _executions(view, size)
     tests = [test.counts for test in view.tests()]
+    wrong = sum(counts.failed + counts.errored for counts in tests)
     document = replace(
         overview,
         template="report.html",
@@ -81,7 +82,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
             "running": False,
             "executions": written.values(),
             "left_out": sum(counts.total for counts in tests) - len(written),
-            "left_out_failed": sum(counts.failed + counts.errored for counts in tests) - wrong,
+            "left_out_failed": max(wrong - len(written), 0),
         },
         styles=(*overview.styles, "report"),
         scripts=(),
@@ -106,27 +107,25 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
         ],
         "moods": STYLE_MOODS,
         "more": max(len(tests) - _MOST_CHANGES, 0),
-        "command": changes.command,
+        "command": diff_command(diff),
     }
 
 
-def _executions(view: RunView, size: int) -> tuple[dict[str, Markup], int]:
-    """Return the executions that fit into the file, by id, and how many of them did not pass.
+def _executions(view: RunView, size: int) -> dict[str, Markup]:
+    """Return the executions that fit into the file, by id, those first that did not pass.
 
     `size` is that of the file without them, in bytes.
     """
     written: dict[str, Markup] = {}
     anchors = set[str]()
-    wrong = 0
     for execution in _in_order(view):
-        is_wrong = execution.status in _WRONG
-        piece = _rendered(view, execution, anchors, opened=is_wrong and wrong < _MOST_OPENED)
+        opened = execution.status in _WRONG and len(written) < _MOST_OPENED
+        piece = _rendered(view, execution, anchors, opened=opened)
         size += len(piece.encode())
         if size > _MOST_BYTES:
             break
         written[execution.id] = piece
-        wrong += is_wrong
-    return written, wrong
+    return written
 
 
 def _in_order(view: RunView) -> Iterator[ExecutionView]:

@@ -18,7 +18,7 @@ from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
 from kindlm.reports.diff.parts import changes_since_before
-from kindlm.reports.diff.phrases import notes_of
+from kindlm.reports.diff.phrases import diff_command, notes_of
 from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import cell, code, html_code, plain
@@ -97,7 +97,7 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     for note in islice(notes_of(diff), _NOTES):
         yield f"\n> {plain(note)}\n"
     yield from changes_table(diff, _CHANGES)
-    yield f"\nIn full: {code(changes.command)}\n"
+    yield f"\nIn full: {code(diff_command(diff))}\n"
 
 
 def _gates(view: RunView) -> Iterator[str]:

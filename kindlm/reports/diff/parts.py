@@ -23,7 +23,7 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.diff.samples import SCORED
 from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT
-from kindlm.reports.diff.phrases import FORMS, LOOKS, diff_command, headline_of, status_text
+from kindlm.reports.diff.phrases import FORMS, LOOKS, headline_of, status_text
 from kindlm.reports.facts import Headline, json_shown, verdict_of
 from kindlm.reports.figures import p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
@@ -62,11 +62,6 @@ class Changes(NamedTuple):
     diff: RunDiff
     headline: Headline
     is_marked: bool
-
-    @property
-    def command(self) -> str:
-        """The command that shows the whole comparison."""
-        return diff_command(self.diff)
 
 
 def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:
