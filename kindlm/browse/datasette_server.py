@@ -95,12 +95,15 @@ _SQL_LIMIT_MS = 10_000
 
 def listen(host: str, port: int | None) -> Result[socket.socket]:
     """Return a listening socket. Without a port, use the usual one, or else any free port."""
+    failure: OSError
     for tried in (_USUAL_PORT, 0) if port is None else (port,):
         try:
             family, _, _, _, address = socket.getaddrinfo(host, tried, type=socket.SOCK_STREAM)[0]
             # `::` stands for all addresses, including those of IPv4.
             both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
             return Ok(socket.create_server(address, family=family, dualstack_ipv6=both))
+        except UnicodeError:  # a part of the name is empty or too long
+            failure = socket.gaierror(socket.EAI_NONAME, "Not a valid host name")
         except OSError as error:
             failure = error
     place = host if port is None else f"{host}:{port}"

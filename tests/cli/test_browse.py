@@ -223,7 +223,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
 
 
 def test_an_invalid_host_is_not_reported_as_a_port(kindlm: Any, recorded: Any) -> None:
-    for host in ("nope.invalid", "192.0.2.1"):
+    for host in ("nope.invalid", "192.0.2.1", "two..dots", "a" * 64):
         outcome = kindlm("browse", "--no-open", "--host", host, "--db", recorded.path)
         assert outcome.code == 1
         assert "Choose a --host" in outcome.err
