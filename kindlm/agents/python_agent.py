@@ -42,7 +42,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
 from kindlm.packages import is_cancelled
 from kindlm.plugins import Adapter, Framework
-from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.returned_values import impossible, wrong_error, wrong_with
 from kindlm.same_calls import with_ids
 from kindlm.section import FilePath
@@ -94,11 +94,6 @@ class Python(Adapter):
         if not _DOTTED.fullmatch(endpoint):
             hint = "Write it as package.module:function"
             raise refuse(f'"{endpoint}" is not the name of a function', hint)
-
-    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
-        """Return the agent in this process; a run uses `PythonProcesses` instead."""
-        del environ  # the agent runs in this process and has its environment
-        return python_agent(target, Path(target.directory or "."))
 
 
 def python_agent(target: AgentTarget, root: Path) -> PythonAgent:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -35,31 +35,26 @@ def load(dotted: str, folders: Sequence[Path]) -> Any:
     of the same name. Raises whatever the import raises, and `AttributeError` for a missing name.
     """
     module_name, _, name = dotted.partition(":")
-    entries = [str(folder) for folder in folders]
-    sys.path[:0] = entries
-    try:
+    with importable(folders, first=True):
         found: Any = importlib.import_module(module_name)
-    finally:
-        for entry in entries:
-            with suppress(ValueError):  # the module may have changed the path itself
-                sys.path.remove(entry)
     for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
 @contextmanager
-def importable(folders: Sequence[Path]) -> Iterator[None]:
-    """Keep folders at the end of the import path, for imports while an agent runs."""
+def importable(folders: Sequence[Path], *, first: bool = False) -> Iterator[None]:
+    """Keep folders at the end of the import path, or with `first` at its beginning."""
     entries = [str(folder) for folder in folders]
-    sys.path.extend(entries)
+    sys.path[:] = [*entries, *sys.path] if first else [*sys.path, *entries]
     try:
         yield
     finally:
         for entry in entries:
-            # The last occurrence: the path may have had the folder before.
-            with suppress(ValueError):
-                del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
+            # The path may have had the folder before, and a module may have changed it.
+            places = [index for index, known in enumerate(sys.path) if known == entry]
+            if places:
+                del sys.path[places[0 if first else -1]]
 
 
 _Outcome: TypeAlias = "Future[tuple[Any, BaseException | None]]"
@@ -220,18 +215,16 @@ def framework_for(function: Callable[..., Any]) -> Framework:
 async def _drained(result: Any) -> Any:
     """Return all items of a generator, texts joined; returns any other result as it is."""
     pieces: list[Any] = []
+
+    def add(piece: Any) -> None:
+        refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
+        pieces.append(piece)
+
     if isinstance(result, AsyncIterator):
         async for piece in result:
-            refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
-            pieces.append(piece)
+            add(piece)
     elif isinstance(result, Iterator):
-
-        def take() -> None:
-            for piece in result:
-                refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
-                pieces.append(piece)
-
-        await in_thread(take)
+        await in_thread(lambda: deque(map(add, result), maxlen=0))
     else:
         return result
     return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
