@@ -209,7 +209,9 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
     if speaker is not Role.ASSISTANT:
         return ChatMessage(speaker, text, message_id)
     usages = (read_counts(lookup(value, path)) for path in _USAGES)
-    uses = _uses(value)
+    more = reported_calls(value.get("additional_kwargs"), None)
+    invalid = listed_calls(value.get(_INVALID), _INVALID)  # their arguments are not JSON
+    uses = tuple(together(calls_and_results(value)[0], more, invalid))
     rest = {key: part for key, part in value.items() if key not in _READ_KEYS}
     return ChatMessage(
         speaker,
@@ -223,10 +225,3 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
         ),
         reasons=end_reasons(value.get("response_metadata")) or end_reasons(value),
     )
-
-
-def _uses(value: Mapping[str, Any]) -> tuple[ToolUse, ...]:
-    """Return the calls of a message, including those whose arguments are not JSON."""
-    more = reported_calls(value.get("additional_kwargs"), None)
-    invalid = listed_calls(lookup(value, _INVALID), _INVALID)
-    return tuple(together(calls_and_results(value)[0], more, invalid))

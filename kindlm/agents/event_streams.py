@@ -131,7 +131,8 @@ class ModelDraft(Draft):
         return bool(end_reasons(last)) and value.get("id") != last.get("id")
 
     def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
-        is_chunk, is_block = _is_chunk(value), _is_block(value)
+        choices, is_block = objects(value.get("choices")), _is_block(value)
+        is_chunk = any(isinstance(choice.get("delta"), dict) for choice in choices)
         if is_chunk or is_block:
             if self._begins_message(value, is_chunk=is_chunk):
                 self._end_message()
@@ -160,11 +161,6 @@ class ModelDraft(Draft):
             whole = listed_calls(lookup(value, path), path)
         for use in whole:
             self.calls.merge_use(use)  # some streams repeat a call with each event
-
-
-def _is_chunk(value: Mapping[str, Any]) -> bool:
-    choices = objects(value.get("choices"))
-    return any(isinstance(choice.get("delta"), dict) for choice in choices)
 
 
 def _is_block(value: Mapping[str, Any]) -> bool:

@@ -212,13 +212,6 @@ MAX_BODY_BYTES = 10_000_000
 """The limit of an answer, far above any real one."""
 
 
-def _status_within(body: Mapping[str, Any]) -> int | None:
-    """Return the status of an error that OpenRouter sends with status 200."""
-    errors = objects([part.get("error") for part in (body, *objects(body.get("choices")))])
-    codes = [error.get("code") for error in errors]
-    return next((each for each in codes if isinstance(each, int) and each >= 400), None)
-
-
 class NoAnswer(Exception):  # noqa: N818 - it names what happened
     """No complete HTTP answer arrived; the cause says why."""
 
@@ -331,9 +324,12 @@ class WireClient:
             body = parse_object(answer.text)
             read = self._wire.decode(body, request)
         except UnreadableReply as error:
-            if (status := _status_within(body)) is None:
-                return Err(self._endpoint.unreadable(answer, str(error)))
-            return Err(self._failure(replace(answer, status=status), frozenset()))
+            # OpenRouter sends errors with status 200.
+            errors = objects([part.get("error") for part in (body, *objects(body.get("choices")))])
+            for code in (each.get("code") for each in errors):
+                if isinstance(code, int) and code >= 400:
+                    return Err(self._failure(replace(answer, status=code), frozenset()))
+            return Err(self._endpoint.unreadable(answer, str(error)))
         calls = read.own_calls
         if read.finish_reason is FinishReason.TOOL_CALLS and not calls:
             reason = "its finish reason is a tool call, but it contains none"

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
@@ -174,7 +174,10 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
     or PROVIDER_NOT_FOUND.
     """
     first_error: KindlmError | None = None
-    for settings in _candidates(suite, target):
+    model = suite.models.get(target)
+    first = None if model is None else suite.providers.get(model.provider)
+    candidates = filter(can_embed, suite.providers.values())
+    for settings in sorted(candidates, key=lambda each: each is not first):
         access = check_settings(settings, environ)
         if isinstance(access, Ok):
             return Ok(options_of(settings).embedder(access.value))
@@ -200,10 +203,3 @@ def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
 def can_embed(settings: ProviderSettings) -> bool:
     """Return whether a provider can embed texts; only kindlm's own providers can."""
     return own(Provider, settings.type) is not None and options_of(settings).embeds
-
-
-def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
-    """Return the providers that can embed, the target's own provider first."""
-    model = suite.models.get(target)
-    own = None if model is None else suite.providers.get(model.provider)
-    return filter(can_embed, sorted(suite.providers.values(), key=lambda each: each is not own))

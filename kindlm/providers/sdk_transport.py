@@ -191,7 +191,11 @@ class Sdk:
             raise AnswerTooLong
         text = decoded(response.content, response.encoding)
         if self.signing is not None:
-            text = _without_tokens(text, response.request.headers)
+            # A signature gives no access, so it stays.
+            sent = response.request.headers
+            scheme, _, token = sent.get("authorization", "").partition(" ")
+            tokens = (token if scheme == "Bearer" else "", sent.get("x-amz-security-token", ""))
+            text = _redactor(tokens)(text)
         return HttpAnswer(response.status_code, response.headers, text)
 
     async def ask(self, path: str) -> list[httpx2.Request]:
@@ -218,13 +222,6 @@ class Sdk:
         return await client.post(
             path, cast_to=self._http.Response, options={"headers": self._headers}, **sent
         )
-
-
-def _without_tokens(text: str, sent: Mapping[str, str]) -> str:
-    """Return an answer without its request's tokens; a signature gives no access, so it stays."""
-    scheme, _, token = sent.get("authorization", "").partition(" ")
-    tokens = (token if scheme == "Bearer" else "", sent.get("x-amz-security-token", ""))
-    return _redactor(tokens)(text)
 
 
 _redactor = functools.lru_cache(maxsize=4)(Redactor)
