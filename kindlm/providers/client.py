@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
@@ -276,15 +277,14 @@ class WireClient:
         self._endpoint = endpoint
         self._wire = wire
         self._transport = transport
-        self._refused: dict[str, frozenset[str]] = {}
+        self._refused = defaultdict[str, frozenset[str]](frozenset)
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one request; see `ports.ModelClient`.
 
         If the model rejects a default, the error says `resend`, and later requests omit it.
         """
-        refused = self._refused.get(request.model, frozenset())
-        sent = self._wire.encode(request, refused)
+        sent = self._wire.encode(request, self._refused[request.model])
         body, path = ascii_json(sent.body), self._wire.path
         started = time.perf_counter()
         result = await post(self._endpoint, self._transport, path, body, request.timeout_s)
@@ -296,25 +296,20 @@ class WireClient:
             reply = self._reply(request, sent, answer, latency_ms)
             is_cut = isinstance(reply, Ok) and reply.value.finish_reason is FinishReason.MAX_TOKENS
             if is_cut and sent.is_tight:
-                self._learn(request, NEEDS_ROOM)
+                self._refused[request.model] |= {NEEDS_ROOM}
                 reply = Err(self._endpoint.cut_off(answer.text))
             return reply if isinstance(reply, Ok) else Err(self._billed(reply.error, answer))
         rejected = refused_parameters(answer.status, answer.text, sent.body)
         defaults = rejected & sent.defaults
         if not defaults:
             if answer.status in _REFUSAL_STATUSES:  # the request may have asked for too many tokens
-                known = self._refused.get(request.model, frozenset())
-                self._refused[request.model] = known - {NEEDS_ROOM}
+                self._refused[request.model] -= {NEEDS_ROOM}
             return Err(self._failure(answer, rejected))
-        self._learn(request, *(sent.fallbacks.get(name, name) for name in defaults))
+        self._refused[request.model] |= {sent.fallbacks.get(name, name) for name in defaults}
         return Err(self._endpoint.refused_defaults(answer, defaults))
 
     async def aclose(self) -> None:
         await self._transport.aclose()
-
-    def _learn(self, request: ModelRequest, *names: str) -> None:
-        # A concurrent request may have added others.
-        self._refused[request.model] = self._refused.get(request.model, frozenset()) | {*names}
 
     def _reply(
         self, request: ModelRequest, sent: ApiRequest, answer: HttpAnswer, latency_ms: float
