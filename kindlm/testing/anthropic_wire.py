@@ -12,7 +12,7 @@ from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.testing.http1 import HttpRequest
-from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.node import Node
 from kindlm.testing.script import CallOut, ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
     Refusal,
@@ -27,13 +27,11 @@ from kindlm.testing.scripted_talk import (
 )
 
 _ERROR_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
-    500: "api_error",
     504: "timeout_error",
     529: "overloaded_error",
 }
@@ -54,21 +52,22 @@ class Messages:
 
     def auth_refusal(self, key: str | None) -> Refusal:
         message = "x-api-key header is required" if key is None else "invalid x-api-key"
-        return Refusal(401, "authentication_error", message)
+        return Refusal(401, message)
 
     def unknown_model(self, name: str) -> Refusal:
-        return Refusal(404, "not_found_error", f"model: {name}")
+        return Refusal(404, f"model: {name}")
 
     def status_refusal(self, status: int, _model: str) -> Refusal:
-        default = "invalid_request_error" if status < 500 else "api_error"
         message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
-        return Refusal(status, _ERROR_TYPES.get(status, default), message)
-
-    def invalid(self, error: ScriptError) -> Refusal:
-        return _refusal(str(error).removeprefix("request."))
+        return Refusal(status, message)
 
     def error_body(self, refusal: Refusal, request_id: str) -> dict[str, Any]:
-        error = {"type": refusal.kind, "message": refusal.message}
+        default = "invalid_request_error" if refusal.status < 500 else "api_error"
+        place = "" if refusal.param is None else f"{refusal.param}: "
+        error = {
+            "type": _ERROR_TYPES.get(refusal.status, default),
+            "message": f"{place}{refusal.message}",
+        }
         return {"type": "error", "error": error, "request_id": request_id}
 
     def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
@@ -82,7 +81,7 @@ class Messages:
 
     def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
         if "anthropic-version" not in request.headers:
-            raise _refusal("anthropic-version: header is required")
+            raise Refusal(400, "anthropic-version: header is required")
         messages = body.entry("messages").items()
         if not messages:
             body.entry("messages").fail("expected at least one message")
@@ -95,9 +94,9 @@ class Messages:
         if model is not None and model.reasoning:
             for name in ("temperature", "top_p", "top_k"):
                 if body.value.get(name) not in (None, 1):
-                    raise _refusal(f"`{name}` is deprecated for this model.")
+                    raise Refusal(400, f"`{name}` is deprecated for this model.")
             if prefilled:
-                raise _refusal("This model does not support assistant message prefill.")
+                raise Refusal(400, "This model does not support assistant message prefill.")
         return TalkRequest(
             raw_body=request.body,
             model=body.entry("model").text(),
@@ -157,10 +156,6 @@ class Messages:
         if conversation.stream:
             return tuple(map(server_sent, _events(message)))
         return (json.dumps(message).encode("ascii"),)
-
-
-def _refusal(message: str) -> Refusal:
-    return Refusal(400, "invalid_request_error", message)
 
 
 def _turns(messages: list[Node]) -> Turns:

@@ -17,7 +17,7 @@ from typing import Any
 
 from kindlm.strict_json import json_or_text
 from kindlm.testing.http1 import HttpRequest
-from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.node import Node
 from kindlm.testing.script import ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
     Refusal,
@@ -57,12 +57,12 @@ class Chat:
             # Like the real API, this shows the ends of a wrong key.
             shown = f"{key[:3]}***{key[-2:]}" if len(key) > 12 else "***"
             message = f"Incorrect API key provided: {shown}."
-        return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
+        return Refusal(401, message, code="invalid_api_key")
 
     def unknown_model(self, name: str) -> Refusal:
         """Return the error for the name of an unknown model."""
         message = f"The model `{name}` does not exist or you do not have access to it."
-        return Refusal(404, "invalid_request_error", message, None, "model_not_found")
+        return Refusal(404, message, code="model_not_found")
 
     def status_refusal(self, status: int, model: str) -> Refusal:
         """Return the error of the real API for a status."""
@@ -70,24 +70,20 @@ class Chat:
             message = (
                 f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
             )
-            return Refusal(429, "requests", message, None, "rate_limit_exceeded")
+            return Refusal(429, message, code="rate_limit_exceeded")
         if status == 401:
             return self.auth_refusal("")
         if status >= 500:
             message = "The server had an error while processing your request. Sorry about that!"
-            return Refusal(status, "server_error", message)
-        return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
-
-    def invalid(self, error: ScriptError) -> Refusal:
-        """Return the error for a request in which a `Node` found a mistake."""
-        place, _, problem = str(error).partition(": ")
-        return refusal_of(problem, place.removeprefix("request."))
+            return Refusal(status, message)
+        return Refusal(status, f"The request failed with status {status}.")
 
     def error_body(self, refusal: Refusal, _request_id: str) -> dict[str, Any]:
         """Return an error in the form of the API."""
+        kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
         error = {
             "message": refusal.message,
-            "type": refusal.kind,
+            "type": "requests" if refusal.status == 429 else kind,
             "param": refusal.param,
             "code": refusal.code,
         }
@@ -113,7 +109,7 @@ class Chat:
                     f"Unsupported value: 'temperature' does not support {temperature} with this "
                     "model. Only the default (1) value is supported."
                 )
-                raise refusal_of(message, "temperature", "unsupported_value")
+                raise Refusal(400, message, "temperature", "unsupported_value")
         system, turns = _messages(body)
         tools = [tool.entry("function").entry("name").text() for tool in body.members("tools")]
         count = partial(Node.integer, minimum=1)
@@ -174,17 +170,12 @@ class Chat:
         return (json.dumps(completion).encode("ascii"),)
 
 
-def refusal_of(message: str, param: str | None = None, code: str | None = None) -> Refusal:
-    """Return the error for an invalid request."""
-    return Refusal(400, "invalid_request_error", message, param, code)
-
-
 def refuse_unsupported(body: Node, names: Iterable[str]) -> None:
     """Refuse parameters that the model of a request does not support."""
     for name in names:
         if body.value.get(name) is not None:
             message = f"Unsupported parameter: '{name}' is not supported with this model."
-            raise refusal_of(message, name, "unsupported_parameter")
+            raise Refusal(400, message, name, "unsupported_parameter")
 
 
 def offered(body: Node, tools: Iterable[str]) -> tuple[str, ...]:

@@ -55,7 +55,6 @@ class LoggedRequest:
 
 
 EMBEDDINGS_PATH = "/v1/embeddings"
-_NOT_JSON = "We could not parse the JSON body of your request."
 
 
 class _FaultPlan:
@@ -167,16 +166,13 @@ class _Exchange:
         """Return the answer; the log gets its purpose, rule and fault."""
         body = self._request.body.decode("utf-8", "replace")
         delay_s, fault = faults.due(self._request.path, self._model, body)
-        answer = None if fault is None else self._fault_answer(fault)
-        if answer is not None:
-            self.log.fault = str(fault)
-        else:
-            try:
-                answer = self._served(fault)
-            except Refusal as refusal:
-                answer = self._error(refusal)
-            except ScriptError as mistake:
-                answer = self._error(self._wire.invalid(mistake))
+        try:
+            answer = self._replaced(fault) or self._served(fault)
+        except Refusal as refusal:
+            answer = self._error(refusal)
+        except ScriptError as mistake:
+            place, _, problem = str(mistake).partition(": ")
+            answer = self._error(Refusal(400, problem, place.removeprefix("request.")))
         if not delay_s:
             return answer
         self.log.fault = self.log.fault or "latency"
@@ -189,44 +185,59 @@ class _Exchange:
         if self.log.key != "accepted":
             raise wire.auth_refusal(self._key)
         if request.method != "POST":
-            message = f"Not allowed to {request.method} on {request.path}"
-            raise Refusal(405, "invalid_request_error", message)
+            raise Refusal(405, f"Not allowed to {request.method} on {request.path}")
         if not isinstance(self._body, dict):
-            raise Refusal(400, "invalid_request_error", _NOT_JSON)
+            raise Refusal(400, "We could not parse the JSON body of your request.")
         if self._model and script.models and spec is None:
             raise wire.unknown_model(self._model)
         body = Node(self._body, "request")
         if request.path == EMBEDDINGS_PATH:
-            return _delivered(self._ok((embeddings(body),)), fault)
+            return self._delivered(self._ok((embeddings(body),)), fault)
         conversation = wire.read(request, body, spec)
         self.log.asks = conversation.asks
         try:
             self.log.rule, reply = play(script, conversation)
         except ScriptError as mistake:
-            refusal = wire.status_refusal(500, self._model)
-            refusal.message = f"script: {mistake}"
-            raise refusal from None
+            raise Refusal(500, f"script: {mistake}") from None
         fault = fault or reply.fault
-        answer = None if fault is None else self._fault_answer(fault)
+        answer = self._replaced(fault)
         if answer is None:
             is_empty = fault is not None and fault.kind == "empty" and fault.value
             parts = wire.write(conversation, Reply() if is_empty else reply)
-            answer = _delivered(self._ok(parts, stream=conversation.stream), fault)
-        self.log.fault = None if fault is None else str(fault)
+            answer = self._delivered(self._ok(parts, stream=conversation.stream), fault)
         return replace(answer, delay_s=reply.delay_ms / 1000) if reply.delay_ms else answer
 
-    def _fault_answer(self, fault: Fault) -> HttpAnswer | None:
+    def _replaced(self, fault: Fault | None) -> HttpAnswer | None:
         """Return the answer of a fault that does not depend on the conversation, else None."""
+        if fault is None:
+            return None
         match fault.kind, fault.value:
             case "status", status:
                 wait_s = fault.retry_after_s
                 wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
-                return self._error(self._wire.status_refusal(status, self._model), *wait)
+                answer = self._error(self._wire.status_refusal(status, self._model), *wait)
             case "cut", "before" | "headers" as cut:
-                return replace(self._ok((b"{}",)), cut=cut)
+                answer = replace(self._ok((b"{}",)), cut=cut)
             case "malformed", True:
-                return self._ok((b'{"id": "broken", "choices": [{"mess',))
-        return None
+                answer = self._ok((b'{"id": "broken", "choices": [{"mess',))
+            case _:
+                return None
+        self.log.fault = str(fault)
+        return answer
+
+    def _delivered(self, answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
+        """Return the answer with a fault of its delivery."""
+        if fault is None:
+            return answer
+        self.log.fault = str(fault)
+        match fault.kind, fault.value:
+            case "latencyMs", late_ms:
+                return replace(answer, delay_s=late_ms / 1000)
+            case "stallMs", stall_ms:
+                return replace(answer, stall_s=stall_ms / 1000)
+            case "cut", "body":
+                return replace(answer, cut="body")
+        return answer
 
     def _ok(self, parts: tuple[bytes, ...], *, stream: bool = False) -> HttpAnswer:
         headers = self._wire.headers(self._id)
@@ -237,18 +248,6 @@ class _Exchange:
     def _error(self, refusal: Refusal, *extra: tuple[str, str]) -> HttpAnswer:
         error = _json(refusal.status, self._wire.error_body(refusal, self._id))
         return replace(error, headers=(*self._wire.headers(self._id), *extra))
-
-
-def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
-    """Return the answer with a fault of its delivery."""
-    match (fault.kind, fault.value) if fault is not None else None:
-        case "latencyMs", late_ms:
-            return replace(answer, delay_s=late_ms / 1000)
-        case "stallMs", stall_ms:
-            return replace(answer, stall_s=stall_ms / 1000)
-        case "cut", "body":
-            return replace(answer, cut="body")
-    return answer
 
 
 def _json(status: int, value: Any) -> HttpAnswer:

@@ -14,16 +14,10 @@ from typing import Any
 from kindlm.strict_json import json_or_text
 from kindlm.testing.http1 import HttpRequest
 from kindlm.testing.node import Node
-from kindlm.testing.openai_wire import (
-    CREATED,
-    Chat,
-    has_schema,
-    offered,
-    refusal_of,
-    refuse_unsupported,
-)
+from kindlm.testing.openai_wire import CREATED, Chat, has_schema, offered, refuse_unsupported
 from kindlm.testing.script import ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
+    Refusal,
     TalkRequest,
     Turns,
     halves,
@@ -73,7 +67,7 @@ class Responses(Chat):
         previous = body.optional("previous_response_id", Node.text)
         if previous is not None and previous not in self._stored:
             message = f"Previous response with id '{previous}' not found."
-            raise refusal_of(message, "previous_response_id", "previous_response_not_found")
+            raise Refusal(400, message, "previous_response_id", "previous_response_not_found")
         content = body.entry("input")
         if isinstance(content.value, str):
             items = [{"role": "user", "content": content.value}]

@@ -98,10 +98,9 @@ class Usage:
 
 @dataclass(eq=False)
 class Refusal(Exception):  # noqa: N818 - it names what the API does
-    """An error response of an API; `param` and `code` are OpenAI's."""
+    """An error response of an API; `param` is the place of the mistake, `code` is OpenAI's."""
 
     status: int
-    kind: str
     message: str
     param: str | None = None
     code: str | None = None

@@ -11,7 +11,7 @@ import pytest
 
 from kindlm.testing import ScriptError
 
-CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+CHAT, EMBEDDINGS, MESSAGES = "/v1/chat/completions", "/v1/embeddings", "/v1/messages"
 ECHO = {"rules": [{"reply": {"text": "You said: {{user}}"}}]}
 
 
@@ -70,6 +70,13 @@ def test_how_an_answer_is_delivered(asked):
         answer = asked(ECHO, [{"latencyMs": 0}, fault]).post(CHAT)
         assert {name: getattr(answer, name) for name in expected} == expected
         assert answer.status == 200
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, {}), (EMBEDDINGS, {"input": "Hi"})])
+def test_the_log_names_faults_of_the_delivery(asked, path, body):
+    app = asked(ECHO, [{"cut": "body", "next": 1}])
+    assert [app.post(path, **body).cut for _ in range(2)] == ["body", None]
+    assert [entry.fault for entry in app.app.requests] == ["cut body", None]
 
 
 def test_a_malformed_body_cannot_be_read(asked):
