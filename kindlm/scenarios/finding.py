@@ -21,11 +21,10 @@ from kindlm.scenarios.marks import (
     AgentFixture,
     agent_fixture,
     arguments_of,
-    is_skipped,
     is_trial,
     marks_named,
     marks_of,
-    open_condition,
+    why_skipped,
 )
 from kindlm.suite import Script
 
@@ -40,16 +39,15 @@ _CALLED_BY_PYTEST = (
 class Scenario:
     """A scenario of a file; `name` is its name without the file, and `script` runs it.
 
-    `hint` says why only pytest can run it. With `is_skipped`, a mark skips it. `agent_where` is the
-    place of its own agent in a YAML file.
+    `skip` is None if it runs. Otherwise, it says why only pytest can run it, or is empty if a mark
+    skips it. `agent_where` is the place of its own agent in a YAML file.
     """
 
     name: str
     spec: ScenarioSpec
     where: SourceLocation
     script: Script
-    hint: str | None = None
-    is_skipped: bool = False
+    skip: str | None = None
     agent_where: SourceLocation | None = None
 
 
@@ -191,19 +189,13 @@ def _cases(
             spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
     for case in cases:
-        case_marks = [*case.marks, *marks]
-        skipped = case.is_empty or is_skipped(case_marks)
-        case_hint = None if skipped else hint
-        if not skipped and (found := open_condition(case_marks)) is not None:
-            mark, text = found
-            case_hint = f"its {mark} has the text {text!r} for a condition: run pytest --kindlm"
+        by_marks = "" if case.is_empty else why_skipped([*case.marks, *marks])
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,
             where=test.where,
             script=FunctionScript(test.find, test.where, trial, case.arguments),
-            hint=case_hint,
-            is_skipped=skipped,
+            skip=hint if by_marks is None else by_marks and f"{by_marks}: run pytest --kindlm",
         )
 
 

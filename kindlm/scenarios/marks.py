@@ -13,10 +13,11 @@ from dataclasses import field
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.user_modules import SkippedFile, import_file
 
 
 def marks_of(owner: Any) -> list[Any]:
@@ -36,32 +37,23 @@ def marks_named(name: str, marks: Iterable[Any]) -> list[Any]:
     return [mark for mark in marks if getattr(mark, "name", "") == name]
 
 
-def is_skipped(marks: Sequence[Any]) -> bool:
-    """Return whether marks skip a test: skip, skipif, or xfail with `run=False`."""
-    return bool(marks_named("skip", marks)) or any(map(_holds, _perhaps(marks)))
+def why_skipped(marks: Sequence[Any]) -> str | None:
+    """Return an empty text if marks skip a test: skip, skipif, or xfail with `run=False`.
 
-
-def open_condition(marks: Sequence[Any]) -> tuple[str, str] | None:
-    """Return the name of a mark that may skip a test, and its condition as a text.
-
-    Only pytest can evaluate such a condition.
+    If only pytest can evaluate a condition, the text says so. None if no mark skips the test.
     """
-    conditions = ((mark.name, each) for mark in _perhaps(marks) for each in _conditions(mark))
-    return next((pair for pair in conditions if isinstance(pair[1], str)), None)
-
-
-def _perhaps(marks: Sequence[Any]) -> list[Any]:
+    if marks_named("skip", marks):
+        return ""
+    hint = None
     never = (mark for mark in marks_named("xfail", marks) if not mark.kwargs.get("run", True))
-    return [*marks_named("skipif", marks), *never]
-
-
-def _holds(mark: Any) -> bool:
-    conditions = _conditions(mark)
-    return not conditions or any(not isinstance(each, str) and bool(each) for each in conditions)
-
-
-def _conditions(mark: Any) -> tuple[Any, ...]:
-    return (mark.kwargs["condition"],) if "condition" in mark.kwargs else tuple(mark.args)
+    for mark in (*marks_named("skipif", marks), *never):
+        conditions = [mark.kwargs["condition"]] if "condition" in mark.kwargs else mark.args
+        texts = [each for each in conditions if isinstance(each, str)]
+        if not conditions or any(each for each in conditions if not isinstance(each, str)):
+            return ""
+        if texts and hint is None:
+            hint = f"its {mark.name} has the text {texts[0]!r} for a condition"
+    return hint
 
 
 _KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
@@ -219,21 +211,17 @@ def agent_fixture(owner: ModuleType | type) -> AgentFixture | None:
     return None
 
 
-class Conftests(NamedTuple):
-    """The definitions of the conftest.py files that apply to a test file.
-
-    `automatic` is a hint about an automatic fixture, if there is one. `agents` are the files that
-    seem to define the fixture `agent`, the nearest first.
-    """
-
-    automatic: str | None
-    agents: tuple[Path, ...]
-
-
-def read_conftests(file: Path, root: Path) -> Result[Conftests]:
+def read_conftests(
+    file: Path, root: Path, agent: AgentFixture | None
+) -> Result[tuple[str | None, AgentFixture | None]]:
     """Read each conftest.py from the folder of a test file up to `root`.
 
-    An unreadable file is an error, since pytest would run no test in its folder.
+    An unreadable file is an error, since pytest would run no test in its folder. A file is imported
+    only if it seems to define the fixture `agent`, which the test file lacks: most of it is for
+    pytest.
+
+    Returns:
+        A hint about an automatic fixture, if there is one, and `agent` or the nearest such fixture.
     """
     automatic: list[str] = []
     agents: list[Path] = []
@@ -254,7 +242,15 @@ def read_conftests(file: Path, root: Path) -> Result[Conftests]:
         )
         if any(name == AGENT_FIXTURE for name, _ in fixtures):
             agents.append(conftest)
-    return Ok(Conftests(next(iter(automatic), None), tuple(agents)))
+    for conftest in agents:
+        if agent is not None:
+            break
+        module = import_file(conftest)
+        if isinstance(module, Err):
+            return module
+        if not isinstance(module.value, SkippedFile):
+            agent = agent_fixture(module.value)
+    return Ok((next(iter(automatic), None), agent))
 
 
 def _fixtures(tree: ast.Module) -> Iterator[tuple[str, bool]]:

@@ -66,18 +66,10 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         error = misuse(message, None, SourceLocation(str(file), skipped.line), "skipped")
         found = FoundScenarios((), (Diagnostic(error, "warning"),))
     else:
-        conftests = read_conftests(file, around.root)
+        conftests = read_conftests(file, around.root, agent_fixture(imported.value))
         if isinstance(conftests, Err):
             return _unusable(file, path, 1, [conftests.error])
-        agent, further = agent_fixture(imported.value), iter(conftests.value.agents)
-        # A conftest.py is imported only for that: most of it is for pytest.
-        while agent is None and (conftest := next(further, None)) is not None:
-            module = import_file(conftest)
-            if isinstance(module, Err):
-                return _unusable(file, path, 1, [module.error])
-            if not isinstance(module.value, SkippedFile):
-                agent = agent_fixture(module.value)
-        found = find_scenarios(imported.value, conftests.value.automatic, agent)
+        found = find_scenarios(imported.value, *conftests.value)
     return compiled_suite(file, path, found, around, data.value)
 
 
@@ -134,9 +126,9 @@ def _warnings(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
     errors: dict[tuple[str, str], KindlmError] = {}
     for each in scenarios:
         name, where = each.name.partition("[")[0], each.where
-        if each.hint is not None:
-            error = misuse(f"{name} is skipped: {each.hint}", None, where, "fixture")
-            errors.setdefault((name, each.hint), error)
+        if each.skip:
+            error = misuse(f"{name} is skipped: {each.skip}", None, where, "fixture")
+            errors.setdefault((name, each.skip), error)
         elif each.spec.pass_rate == 0:
             message = f"{name} passes even if all its repeats fail: its pass_rate is 0"
             errors.setdefault((name, ""), misuse(message, None, where, "never_fails"))
@@ -155,11 +147,10 @@ def _case(path: str, scenario: Scenario, around: Surroundings) -> Case:
     history stays the same.
     """
     spec, fault = scenario.spec, None
-    is_skipped = scenario.is_skipped or scenario.hint is not None
     agent = _agent_of(scenario, around)
     if isinstance(agent, KindlmError):
         # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
-        fault = None if is_skipped else agent
+        fault = agent if scenario.skip is None else None
         name = spec.agent.get("name") if isinstance(spec.agent, Mapping) else None
         agent = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
     agent = _observed(agent, scenario)
@@ -171,7 +162,7 @@ def _case(path: str, scenario: Scenario, around: Surroundings) -> Case:
         repeat=spec.repeats,
         pass_rate=spec.pass_rate,
         tags=spec.tags,
-        skip=is_skipped,
+        skip=scenario.skip is not None,
         where=scenario.where,
         script=scenario.script,
         title=spec.name,
