@@ -29,24 +29,17 @@ def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
         name = _name_in(path, root)
         if name is None or not name.isprintable():
             where = "outside of the project" if name is None else "not named in plain characters"
-            return Err(
-                misuse(
-                    f"The tests cannot run on other machines: {str(path)!r} is {where}.",
-                    f"Only files below {root} are sent; move it there, or run the tests here.",
-                )
-            )
+            message = f"The tests cannot run on other machines: {str(path)!r} is {where}."
+            hint = f"Only files below {root} are sent; move it there, or run the tests here."
+            return Err(misuse(message, hint))
         found[name] = path
     size = sum(path.stat().st_size for path in found.values())
     if size > MOST_BYTES or len(found) > MOST_FILES:
         largest = max(found, key=lambda name: found[name].stat().st_size)
-        return Err(
-            misuse(
-                f"The tests cannot run on other machines: they need {len(found):,} files with"
-                f" {size / 1e6:,.1f} MB.",
-                f"At most {MOST_FILES:,} files with {MOST_BYTES / 1e6:,.0f} MB are sent."
-                f" The largest is {largest}.",
-            )
-        )
+        needed = f"{len(found):,} files with {size / 1e6:,.1f} MB"
+        message = f"The tests cannot run on other machines: they need {needed}."
+        most = f"{MOST_FILES:,} files with {MOST_BYTES / 1e6:,.0f} MB"
+        return Err(misuse(message, f"At most {most} are sent. The largest is {largest}."))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as bundle:
         for name, path in sorted(found.items()):

@@ -74,13 +74,9 @@ def connect(
         message = f"--listen {listen} is not of the form HOST or HOST:PORT."
         return Err(misuse(message, "Write it like --listen 10.0.0.5:8787"))
     if address.startswith("tcp:") and not is_loopback(host) and not insecure:
-        return Err(
-            misuse(
-                f"{address} is another machine, and the connection to it is not encrypted.",
-                "Use tls:// with certificates in Dask's configuration. In a network that you trust:"
-                " --insecure",
-            )
-        )
+        message = f"{address} is another machine, and the connection to it is not encrypted."
+        hint = "Use tls:// with certificates in Dask's configuration."
+        return Err(misuse(message, f"{hint} In a network that you trust: --insecure"))
     bundle = pack(sorted(watched_files((), loaded, root).stamps()), root)
     if isinstance(bundle, Err):
         return bundle
@@ -100,12 +96,9 @@ def _client(address: str) -> Result[Client]:
         import dask
         from distributed import Client, Security
     except ImportError:
-        return Err(
-            misuse(
-                "--workers with the address of a scheduler needs Dask, which is not installed.",
-                "Install it here and on all workers: pip install 'kindlm[cluster]'",
-            )
-        )
+        message = "--workers with the address of a scheduler needs Dask, which is not installed."
+        hint = "Install it here and on all workers: pip install 'kindlm[cluster]'"
+        return Err(misuse(message, hint))
     # This module reports Dask's errors itself; asyncio logs connections that broke.
     for name in ("distributed", "distributed.client", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -170,10 +163,8 @@ class DaskFleet(Fleet):
         """Examine the workers, and choose where they reach this machine; return an error if any."""
         workers = sorted(self._client.scheduler_info(n_workers=-1).get("workers", {}))
         if not workers:
-            return misuse(
-                f"The scheduler {self._address} has no workers.",
-                f"Start some, on any machine: dask worker {self._address} --nthreads 1",
-            )
+            hint = f"Start some, on any machine: dask worker {self._address} --nthreads 1"
+            return misuse(f"The scheduler {self._address} has no workers.", hint)
         if wrong := self._admit(workers):
             return _unfit(wrong, len(workers))
         self._use(workers)

@@ -17,7 +17,7 @@ import stat
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import field
@@ -166,8 +166,6 @@ class LocalFleet(Fleet):
         self._threads.shutdown(cancel_futures=True)
 
 
-_Started = Callable[[subprocess.Popen[bytes]], None]
-
 _processes: dict[str, subprocess.Popen[bytes]] = {}
 """The processes that run in this one now, by the id of their job."""
 
@@ -189,12 +187,6 @@ def end_jobs(jobs: Sequence[str]) -> None:
 
 def run_shard(shard: ShardJob, job: str) -> ShardEnd:
     """Run a shard to its end, as the job with an id."""
-
-    def started(process: subprocess.Popen[bytes]) -> None:
-        _processes[job] = process
-        if job in _ended:
-            process.kill()
-
     _remove_forgotten()
     with TemporaryDirectory(prefix=shard.prefix) as folder:
         database = Path(folder) / _DATABASE
@@ -218,11 +210,8 @@ def run_shard(shard: ShardJob, job: str) -> ShardEnd:
         }
         if (share := claimed.value["max_rpm"]) is not None:
             environ["KINDLM_MAX_RPM"] = str(share)
-        try:
-            arguments = _arguments(shard, claimed.value, database)
-            return _test(arguments, environ, shard.folder, started)
-        finally:
-            _processes.pop(job, None)
+        arguments = _arguments(shard, claimed.value, database)
+        return _test(job, arguments, environ, shard.folder)
 
 
 def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list[str]:
@@ -238,10 +227,8 @@ def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list
     ]
 
 
-def _test(
-    arguments: Sequence[str], environ: dict[str, str], folder: str, started: _Started
-) -> ShardEnd:
-    """Run `kindlm test` in a process of its own."""
+def _test(job: str, arguments: Sequence[str], environ: dict[str, str], folder: str) -> ShardEnd:
+    """Run `kindlm test` in a process of its own, which `end_jobs` can kill."""
     with TemporaryFile() as output:
         process = subprocess.Popen(
             [*KINDLM, "test", *arguments],
@@ -254,10 +241,13 @@ def _test(
             # Ctrl-C reaches the coordinator, which tells its workers.
             start_new_session=True,
         )
+        _processes[job] = process
         try:
-            started(process)
+            if job in _ended:
+                process.kill()
             code = process.wait()
         finally:
+            del _processes[job]
             process.kill()
             process.wait()
             assert process.stdin is not None

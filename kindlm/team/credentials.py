@@ -82,8 +82,11 @@ def server_login(
     return find_login(address.value, environ, insecure=insecure)
 
 
-NO_SERVER = KindlmError(
-    ErrorCode.CLOUD_AUTH_ERROR,
+def _unauthorized(message: str, hint: str, where: SourceLocation | None = None) -> KindlmError:
+    return KindlmError(ErrorCode.CLOUD_AUTH_ERROR, message, hint, where)
+
+
+NO_SERVER = _unauthorized(
     "No history server is configured.",
     "Set `upload.apiUrl` or KINDLM_URL, or log in: kindlm login --url URL",
 )
@@ -115,13 +118,8 @@ def find_login(
             return found
         saved = found.value.servers.get(address.origin)
         if saved is None:
-            return Err(
-                KindlmError(
-                    ErrorCode.CLOUD_AUTH_ERROR,
-                    f"There is no token for the history server {address.origin}.",
-                    way_out,
-                )
-            )
+            message = f"There is no token for the history server {address.origin}."
+            return Err(_unauthorized(message, way_out))
         token, insecure = saved.token.strip(), insecure or saved.insecure
     return checked_login(address, token, insecure=insecure)
 
@@ -132,20 +130,12 @@ def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Resu
         secrets.TOKENS.add(token)
     fits = token.isascii() and token.isprintable() and " " not in token
     if not (token.startswith(TOKEN_PREFIX) and fits and len(token) <= _MOST_OF_A_TOKEN):
-        return Err(
-            KindlmError(
-                ErrorCode.CLOUD_AUTH_ERROR,
-                f"That is not a token of a history server: they begin with {TOKEN_PREFIX}",
-                "Make one on the server, by kindlm token create.",
-            )
-        )
+        message = f"That is not a token of a history server: they begin with {TOKEN_PREFIX}"
+        return Err(_unauthorized(message, "Make one on the server, by kindlm token create."))
     if not (address.is_encrypted or address.is_loopback or insecure):
-        return Err(
-            misuse(
-                f"{address.origin} is not encrypted: anybody on the way could read the token.",
-                "Use https://. In a network that you trust: --insecure, or KINDLM_INSECURE=1",
-            )
-        )
+        message = f"{address.origin} is not encrypted: anybody on the way could read the token."
+        hint = "Use https://. In a network that you trust: --insecure, or KINDLM_INSECURE=1"
+        return Err(misuse(message, hint))
     return Ok(Login(address, token))
 
 
@@ -181,11 +171,5 @@ def _read(path: Path) -> Result[_File]:
         why = "it is not as kindlm login writes it"
     except OSError as error:
         why = str(error.strerror or error)
-    return Err(
-        KindlmError(
-            ErrorCode.CLOUD_AUTH_ERROR,
-            f"{path} cannot be read: {why}.",
-            "Remove the file and log in again: kindlm login --url URL",
-            where=SourceLocation(str(path)),
-        )
-    )
+    hint = "Remove the file and log in again: kindlm login --url URL"
+    return Err(_unauthorized(f"{path} cannot be read: {why}.", hint, SourceLocation(str(path))))

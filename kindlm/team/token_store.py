@@ -172,12 +172,8 @@ class TokenStore:
     ) -> Result[str]:
         """Create a token and return it; nothing can show it again."""
         if not _NAME.fullmatch(name):
-            return Err(
-                misuse(
-                    f"{name!r} cannot be the name of a token.",
-                    "Use up to 64 letters, digits, dots, dashes and underscores, such as ci-main.",
-                )
-            )
+            hint = "Use up to 64 letters, digits, dots, dashes and underscores, such as ci-main."
+            return Err(misuse(f"{name!r} cannot be the name of a token.", hint))
         if project is not None and not project.strip():
             return Err(misuse("--project names no project.", "For all projects, leave it out."))
         if unknown := [scope for scope in scopes if scope not in SCOPES]:
@@ -197,12 +193,8 @@ class TokenStore:
             **asdict(limits),
         )
         if not created:
-            return Err(
-                misuse(
-                    f"There is a token {name!r} already.",
-                    f"Choose another name, or revoke that one: kindlm token revoke {name}",
-                )
-            )
+            hint = f"Choose another name, or revoke that one: kindlm token revoke {name}"
+            return Err(misuse(f"There is a token {name!r} already.", hint))
         return Ok(token)
 
     def revoke(self, name: str) -> Result[None]:
@@ -243,12 +235,9 @@ class TokenStore:
         ((pushes, limit),) = self._rows(_PUSHED, id=grant.id, minute=now // 60)
         if limit is not None and pushes > limit:
             wait = 60 - now % 60
-            raise ApiError(
-                429,
-                f"The token {grant.name} may push {limit:,} times a minute.",
-                {"limit": limit, "retry_after": wait},
-                {"retry-after": str(wait)},
-            )
+            message = f"The token {grant.name} may push {limit:,} times a minute."
+            details = {"limit": limit, "retry_after": wait}
+            raise ApiError(429, message, details, {"retry-after": str(wait)})
 
     def require_room(self, grant: Grant, size: int) -> None:
         """Raise `ApiError` if further bytes exceed a quota."""

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Any
 
 import loaded_kindlm
 import pytest
@@ -28,7 +27,7 @@ def fork_workers(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
     forks: list[Started] = []
 
     def test(
-        arguments: Sequence[str], environ: dict[str, str], folder: str, started: Any
+        job: str, arguments: Sequence[str], environ: dict[str, str], folder: str
     ) -> workers.ShardEnd:
         process = loaded_kindlm.start(
             ["test", *(argument for argument in arguments if argument != "--die-with-parent")],
@@ -38,10 +37,13 @@ def fork_workers(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
             own_session=True,
         )
         forks.append(process)
+        workers._processes[job] = process
         try:
-            started(process)
+            if job in workers._ended:
+                process.kill()
             _, said = process.communicate()
         finally:
+            del workers._processes[job]
             process.kill()
         return workers.ShardEnd(process.wait(), said.strip())
 
