@@ -18,7 +18,7 @@ from kindlm.calls_in_text import MARK, SET_UP_THE_SERVER
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
-from kindlm.gateway.paths import FREE, ITEMS, SILENT, WIRES, ReceivedAnswer, read_content
+from kindlm.gateway.upstreams import FREE, ITEMS, SILENT, WIRES, ReceivedAnswer, read_content
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of

@@ -19,9 +19,8 @@ from contextlib import ExitStack, suppress
 from typing import Any, Literal, Self
 
 from kindlm.gateway.conversation import SeenConversation
-from kindlm.gateway.paths import WIRES
 from kindlm.gateway.server import KEY_HEADER, GatewayServer
-from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
+from kindlm.gateway.upstreams import DEFAULT_BASES, WIRES, upstreams
 from kindlm.ports import CallDesk, Seen
 from kindlm.programs import past_proxies
 from kindlm.suite import AgentTarget, Command, ProviderSettings

@@ -22,7 +22,7 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.gateway.paths import ITEMS, WIRES, sent_body
+from kindlm.gateway.upstreams import ITEMS, WIRES, sent_body
 from kindlm.ports import AnsweredThen, RecordedModelCall
 from kindlm.strict_json import read_arguments
 from kindlm.transcript import Cost, PaidBefore, Usage

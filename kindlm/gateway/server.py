@@ -31,8 +31,7 @@ from aiohttp import (
 )
 
 from kindlm.gateway.conversation import ModelCall, SeenConversation
-from kindlm.gateway.paths import ReceivedAnswer
-from kindlm.gateway.upstreams import Upstream
+from kindlm.gateway.upstreams import ReceivedAnswer, Upstream
 from kindlm.http_client import has_proxies
 from kindlm.unreachable import unreachable_reason
 

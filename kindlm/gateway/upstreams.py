@@ -1,16 +1,23 @@
-"""The providers that the gateway forwards to: their addresses and keys.
+"""The providers behind the gateway: their addresses and keys, and the paths of their APIs.
 
-They come from kindlm's environment, or from the `providers` of type `openai` and `anthropic` in the
-suites. Agents never see these keys.
+Addresses and keys come from kindlm's environment, or from the `providers` of type `openai` and
+`anthropic` in the suites. Agents never see these keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from kindlm.dataclass import dataclass
+from kindlm.ports import RecordedModelCall
+from kindlm.strict_json import read_json
 from kindlm.suite import ProviderSettings
+from kindlm.transcript import Usage
+from kindlm.wires import Wire, WireAnswer, error_message, object_or_empty, token_count
+from kindlm.wires.reading import read_answer
 
 DEFAULT_BASES = {
     "openai": "https://api.openai.com/v1",
@@ -58,3 +65,79 @@ def upstreams(
                 headers = {"Authorization": f"Bearer {token}"}
         found[name] = Upstream(base, variable, headers)
     return found
+
+
+WIRES: Mapping[str, Wire] = {
+    "openai/chat/completions": "chat",
+    "openai/responses": "responses",
+    "anthropic/messages": "anthropic",
+}
+"""The format of requests to a path. Requests to other paths are forwarded, but not understood."""
+
+SILENT = re.compile(
+    r"(openai/(audio|conversations|embeddings|files|images|models|moderations|rerank"
+    r"|responses/(compact|input_tokens)|traces|uploads|vector_stores|videos)"
+    r"|anthropic/(api/event_logging|files|messages/count_tokens|models))(/[\w-]+)*"
+)
+"""The paths whose answers never contain tool calls."""
+
+FREE = frozenset(
+    {"anthropic/messages/count_tokens", "openai/responses/input_tokens", "openai/moderations"}
+)
+"""The paths whose calls cost nothing and report no tokens."""
+
+ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
+"""The key with the list of messages in requests of a format."""
+
+
+def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
+    """Return the body of a request as a JSON value, from its separately recorded `items`."""
+    sent, wire = read_json(body), WIRES.get(path)
+    if items and wire is not None and isinstance(sent, dict):
+        sent[ITEMS[wire]] = list(map(read_json, items))
+    return sent
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedAnswer:
+    """The HTTP answer to a model call, or to a replayed one (`recorded`).
+
+    Attributes:
+        status: 0 if no answer arrived.
+        body: None if it cannot be read.
+        problem: why the answer is incomplete.
+        is_sent: whether the provider may have received the request, and may charge for it.
+        hint: what to do about a failure.
+    """
+
+    status: int
+    content_type: str
+    body: str | None
+    problem: str | None = None
+    recorded: RecordedModelCall | None = None
+    is_sent: bool = True
+    hint: str = ""
+
+
+def read_content(path: str, got: ReceivedAnswer) -> tuple[WireAnswer, str | None]:
+    """Return the content of an answer, and why it is incomplete, or None."""
+    wire, problem = WIRES.get(path), got.problem
+    if got.status >= 400:
+        reason = error_message(read_json(got.body)) or (got.body or "")[:200].strip()
+        refused = f"The provider answered {got.status}: {reason or 'no reason'}"
+        return WireAnswer(""), problem or refused
+    if path == "openai/embeddings":  # which have only input tokens
+        usage = object_or_empty(object_or_empty(read_json(got.body)).get("usage"))
+        tokens = token_count(usage.get("prompt_tokens"))
+        return WireAnswer("", usage=Usage() if tokens is None else Usage(tokens, 0)), problem
+    if wire is None:
+        return WireAnswer("", usage=Usage(0, 0) if path in FREE else Usage()), problem
+    if got.body is None:
+        return WireAnswer(""), problem or "The answer cannot be read."
+    answer = read_answer(wire, got.content_type, got.body)
+    if answer.error is not None:
+        return answer, f"The answer cannot be read: {answer.error}."
+    if not answer.complete:
+        return answer, problem or "The answer ended before it was complete."
+    # An agent may close the connection once the model has finished.
+    return answer, None if answer.finish_reason is not None else problem

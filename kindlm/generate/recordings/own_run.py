@@ -10,7 +10,7 @@ from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.events.execution_events import ProviderRequested
-from kindlm.gateway.paths import WIRES, sent_body
+from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.generate.recorded_suite import Target
 from kindlm.generate.recordings import Recording
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, transcript_of
