@@ -13,7 +13,7 @@ from typing import Any, Self
 from kindlm.testing.http1 import listening
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.provider_routes import App, LoggedRequest
-from kindlm.testing.script import Source, fault_rules, load_script
+from kindlm.testing.script import Source, load_script, read_faults
 
 
 def _require_loopback(host: str) -> str:
@@ -73,8 +73,7 @@ class LoopbackServer:
 
     def use_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
         """Replace all faults, from the next request on."""
-        rules = fault_rules(Node([dict(fault) for fault in faults], "faults"))
-        self._app.use_faults(rules)
+        self._app.use_faults(read_faults(Node([dict(fault) for fault in faults], "faults")))
 
     def use_script(self, script: Source) -> None:
         """Play another script, from the next request on."""

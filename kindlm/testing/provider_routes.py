@@ -17,7 +17,7 @@ from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.openai_wire import Chat, embeddings
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import Responses
-from kindlm.testing.script import Fault, FaultRule, Reply, Script
+from kindlm.testing.script import Fault, Reply, Script
 from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Asks, Refusal
 
 KeyState = Literal["missing", "accepted", "refused"]
@@ -60,8 +60,8 @@ EMBEDDINGS_PATH = "/v1/embeddings"
 class _FaultPlan:
     """The active faults, with counts of the requests that match and that fail; for one thread."""
 
-    def __init__(self, rules: Sequence[FaultRule]) -> None:
-        self._rules = rules
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._faults = faults
         self._matched, self._fired = Counter[int](), Counter[int]()
 
     def due(self, path: str, model: str, body: str) -> tuple[float, Fault | None]:
@@ -74,22 +74,22 @@ class _FaultPlan:
         text = body.casefold()
         delay_s = 0.0
         due: Fault | None = None
-        for number, rule in enumerate(self._rules):
-            is_late = rule.fault.kind == "latencyMs"
+        for number, fault in enumerate(self._faults):
+            is_late = fault.kind == "latencyMs"
             matches = (
                 (due is None or is_late)
-                and (rule.path is None or path.endswith(rule.path))
-                and (rule.model is None or fnmatchcase(model, rule.model))
-                and (rule.contains is None or rule.contains.casefold() in text)
-                and (rule.asks is None or rule.asks == asks)
+                and (fault.path is None or path.endswith(fault.path))
+                and (fault.model is None or fnmatchcase(model, fault.model))
+                and (fault.contains is None or fault.contains.casefold() in text)
+                and (fault.asks is None or fault.asks == asks)
             )
-            if not matches or (rule.next is not None and self._fired[number] >= rule.next):
+            if not matches or (fault.next is not None and self._fired[number] >= fault.next):
                 continue
             self._matched[number] += 1
-            if rule.every is None or self._matched[number] % rule.every == 0:
+            if fault.every is None or self._matched[number] % fault.every == 0:
                 self._fired[number] += 1
-                delay_s += rule.fault.value / 1000 if is_late else 0
-                due = due if is_late else rule.fault
+                delay_s += fault.value / 1000 if is_late else 0
+                due = due if is_late else fault
         return delay_s, due
 
 
@@ -111,9 +111,9 @@ class App:
         self._script = script
         self.use_faults(script.faults)
 
-    def use_faults(self, rules: Sequence[FaultRule]) -> None:
+    def use_faults(self, faults: Sequence[Fault]) -> None:
         """Replace all faults."""
-        self._faults = _FaultPlan(rules)
+        self._faults = _FaultPlan(faults)
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
         """Return the answer to a request."""

@@ -23,6 +23,7 @@ from kindlm.testing.scripted_talk import (
     halves,
     server_sent,
     shape,
+    text_of,
     usage_of,
     words_of,
 )
@@ -160,10 +161,12 @@ def _turns(items: Node) -> tuple[str, Turns]:
             call_id, name = item.entry("call_id").text(), item.entry("name").text()
             turns.add_call(item, call_id, name, json_or_text(arguments))
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            turns.add_result(item, item.entry("call_id").text(), _text(item.entry("output")))
+            turns.add_result(
+                item, item.entry("call_id").text(), text_of(item.entry("output"), _TEXTS)
+            )
         elif kind == "message":
             role = item.entry("role").choice("user", "assistant", "system", "developer")
-            text = _text(item.entry("content"))
+            text = text_of(item.entry("content"), _TEXTS)
             if role == "user":
                 turns.add_user(text)
             elif role == "assistant":
@@ -172,16 +175,6 @@ def _turns(items: Node) -> tuple[str, Turns]:
                 system.append(text)
     turns.check()
     return "\n".join(system), turns
-
-
-def _text(content: Node) -> str:
-    if isinstance(content.value, str):
-        return content.value
-    parts = [part for part in content.items() if part.entry("type").value in _TEXTS]
-    return "\n".join(
-        part.entry("refusal" if part.value["type"] == "refusal" else "text").text()
-        for part in parts
-    )
 
 
 def _output(conversation: TalkRequest, reply: Reply, text: str | None) -> list[dict[str, Any]]:

@@ -166,27 +166,11 @@ _FAULTS: dict[str, tuple[Callable[[Node], Any], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: its kind, and the value of this key in the script."""
+    """A fault: its kind, the value of this key, and conditions on requests; see README.md."""
 
     kind: str
     value: Any
     retry_after_s: float | None = _entry("retryAfter", partial(Node.number, maximum=1e300))
-
-    def __str__(self) -> str:
-        return _FAULTS[self.kind][1].format(self.value)
-
-
-def _fault(node: Node, *others: str) -> Any:
-    kind = _only_one(node, _FAULTS, *_keys(Fault), *others)
-    value = _FAULTS[kind][0](node.entry(kind))
-    return _read(Fault, node, *_FAULTS, *others, kind=kind, value=value)
-
-
-@dataclass(frozen=True, slots=True)
-class FaultRule:
-    """A fault, and conditions on requests; see README.md."""
-
-    fault: Fault
     next: int | None = _entry("next", partial(Node.integer, minimum=1))
     every: int | None = _entry("every", partial(Node.integer, minimum=1))
     path: str | None = _entry("path", Node.text)
@@ -194,14 +178,22 @@ class FaultRule:
     contains: str | None = _entry("contains", Node.text)
     asks: Asks | None = _entry("asks", _one_of(Asks))
 
-
-def _fault_rule(node: Node) -> Any:
-    fault = _fault(node, *_keys(FaultRule))
-    return _read(FaultRule, node, *_FAULTS, *_keys(Fault), fault=fault)
+    def __str__(self) -> str:
+        return _FAULTS[self.kind][1].format(self.value)
 
 
-fault_rules: Callable[[Node], tuple[FaultRule, ...]] = _each(_fault_rule)
+def _fault(node: Node) -> Any:
+    kind = _only_one(node, _FAULTS, *_keys(Fault))
+    return _read(Fault, node, *_FAULTS, kind=kind, value=_FAULTS[kind][0](node.entry(kind)))
+
+
+read_faults: Callable[[Node], tuple[Fault, ...]] = _each(_fault)
 """Reads a list of faults."""
+
+
+def _fault_of_reply(node: Node) -> Any:
+    node.mapping(*_FAULTS, "retryAfter")  # its rule has the conditions
+    return _fault(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +231,7 @@ class Reply:
     structured: dict[str, Any] | None = _entry("json", _plain_mapping)
     calls: tuple[CallOut, ...] = _entry("toolCalls", _each(partial(_read, CallOut)), ())
     usage: Usage | Literal["missing"] | None = _entry("usage", _usage)
-    fault: Fault | None = _entry("fault", _fault)
+    fault: Fault | None = _entry("fault", _fault_of_reply)
     delay_ms: float = _entry("delayMs", Node.number, 0.0)
     finish: Literal["stop", "length"] | None = None
     stopped_at: str | None = None
@@ -334,7 +326,7 @@ class Script:
     rules: tuple[Rule, ...] = ()
     judge_rules: tuple[JudgeRule, ...] = ()
     judge_default: float = 0.5
-    faults: tuple[FaultRule, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
 
 Source = Script | str | Path | Mapping[str, Any]
@@ -394,7 +386,7 @@ def _script(data: Any, name: str, load: Any) -> Script:
         rules=root.optional("rules", _rules, ()) + base.rules,
         judge_rules=judge[0] + base.judge_rules,
         judge_default=judge[1],
-        faults=root.optional("faults", fault_rules, ()) + base.faults,
+        faults=root.optional("faults", read_faults, ()) + base.faults,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Literal
 
 from kindlm.dataclass import dataclass, replace
@@ -185,12 +186,16 @@ def shape(reply: Reply, conversation: TalkRequest) -> tuple[str | None, Reply]:
     return text, reply
 
 
-def text_of(content: Node) -> str:
-    """Return the text of a message: its content, or its text parts joined by newlines."""
+def text_of(content: Node, kinds: Collection[str] = ("text",)) -> str:
+    """Return the text of a message: its content, or its parts of some kinds joined by newlines."""
     if isinstance(content.value, str):
         return content.value
-    parts = [part for part in content.items() if part.entry("type").text() == "text"]
-    return "\n".join(part.entry("text").text() for part in parts)
+    parts = [(part.entry("type").text(), part) for part in content.items()]
+    return "\n".join(
+        part.entry("refusal" if kind == "refusal" else "text").text()
+        for kind, part in parts
+        if kind in kinds
+    )
 
 
 def words_of(text: str) -> list[str]:

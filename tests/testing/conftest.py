@@ -14,7 +14,7 @@ from kindlm.testing import LoopbackServer
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import Node
 from kindlm.testing.provider_routes import App
-from kindlm.testing.script import fault_rules, load_script
+from kindlm.testing.script import load_script, read_faults
 
 KEY = "example-key-0123456789"
 HI = {"role": "user", "content": "Hi"}
@@ -29,7 +29,7 @@ class Asked:
     def __init__(self, script: Any, faults: Any = ()) -> None:
         self.app = App(load_script(script))
         if faults:
-            self.app.use_faults(fault_rules(Node(list(faults), "faults")))
+            self.app.use_faults(read_faults(Node(list(faults), "faults")))
 
     def post(self, path: str, **body: Any) -> HttpAnswer:
         """The answer to a request; what is None in a body is left out."""
