@@ -237,7 +237,7 @@ def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | Non
     owner = node.getparent(pytest.Class)
     method = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
     bound = owner is not None and not isinstance(method, staticmethod)
-    trial = arguments_of(function, list(node.iter_markers()), bound=bound).trial
+    trial, _ = arguments_of(function, list(node.iter_markers()), bound=bound)
     classes = [each.obj for each in node.listchain() if isinstance(each, pytest.Class)]
     return "" if trial is None and uncallable(classes) is not None else trial
 

@@ -21,6 +21,7 @@ from kindlm.scenarios.marks import (
     AgentFixture,
     agent_fixture,
     arguments_of,
+    cases_of,
     is_trial,
     marks_named,
     marks_of,
@@ -170,16 +171,15 @@ def _cases(
 ) -> Iterator[Scenario]:
     """Yield the cases of a scenario; none if it takes no trial."""
     marks = test.marks
-    arguments = arguments_of(test.function, marks, bound=test.bound)
+    trial, fixture = arguments_of(test.function, marks, bound=test.bound)
     hint = uncallable(test.classes)
-    trial = "" if arguments.trial is None and hint is not None else arguments.trial
-    if trial is None:
+    if trial is None and hint is None:
         return
-    cases = arguments.cases()
+    cases = cases_of(marks)
     by_value = spec.agent is None and any(AGENT_FIXTURE in case.arguments for case in cases)
     if hint is None:
         used = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
-        fixture = arguments.fixture or next(used, None)
+        fixture = fixture or next(used, None)
         why = f"it needs the fixture {fixture}" if fixture else _prepared(test) or conftest
         needs_agent = spec.agent is None and not by_value
         owners = (c for c in reversed(test.classes) if any(map(agent_fixture, c.__mro__)))
@@ -194,7 +194,7 @@ def _cases(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,
             where=test.where,
-            script=FunctionScript(test.find, test.where, trial, case.arguments),
+            script=FunctionScript(test.find, test.where, trial or "", case.arguments),
             skip=hint if by_marks is None else by_marks and f"{by_marks}: run pytest --kindlm",
         )
 

@@ -72,38 +72,31 @@ class Parameters:
     is_empty: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The arguments of a test.
+def cases_of(marks: Sequence[Any]) -> list[Parameters]:
+    """Return the cases of a test with `marks`, the nearest first; without parameters, it has one.
 
-    `trial` is the argument for the trial; `fixture` is an argument that only pytest can provide.
-    `sets` are the arguments of the marks `parametrize`.
+    Raises whatever the user's values and functions raise.
     """
-
-    trial: str | None
-    fixture: str | None
-    sets: tuple[Mapping[str, Any], ...] = ()
-
-    def cases(self) -> list[Parameters]:
-        """Return the cases of the test; without parameters, it has one.
-
-        Raises whatever the user's values and functions raise.
-        """
-        # As in pytest, the decorator nearest to the function comes first.
-        return [_merged(cases) for cases in product(*map(_cases, self.sets))]
+    # As in pytest, the decorator nearest to the function comes first.
+    return [_merged(cases) for cases in product(*map(_cases, _sets(marks)))]
 
 
-def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: bool) -> Arguments:
-    """Return the arguments of a test with `marks`, the nearest mark first.
+def _sets(marks: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the arguments of the marks `parametrize`."""
+    given = marks_named("parametrize", marks)
+    return [dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs for mark in given]
+
+
+def arguments_of(
+    function: Callable[..., Any], marks: Sequence[Any], *, bound: bool
+) -> tuple[str | None, str | None]:
+    """Return the argument of a test for the trial, and one that only pytest can provide.
 
     With `bound`, the first argument is the object of a method. The trial is the argument that is
     annotated as one, else `t`, else the only one without a value. Any other without a value is a
     fixture. Values are not read here: an iterator can be read only once.
     """
-    sets = tuple(
-        dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs
-        for mark in marks_named("parametrize", marks)
-    )
+    sets = _sets(marks)
     with_values = [name for each in sets for name in _names(each)]
     parameters = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
     free = [
@@ -122,7 +115,7 @@ def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: b
         # A value without an argument may be for a fixture that another fixture needs.
         *(name for name in with_values if name not in names),
     ]
-    return Arguments(trial, next(iter(fixtures), None), sets)
+    return trial, next(iter(fixtures), None)
 
 
 def is_trial(parameter: inspect.Parameter) -> bool:

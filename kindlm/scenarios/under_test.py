@@ -14,7 +14,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.ports import CUT_OFF, Stage
 from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.transcript import Message as SaidMessage
-from kindlm.transcript import Role, Step, ToolCall, Usage
+from kindlm.transcript import Role, ToolCall, Usage
 from kindlm.wording import shown
 from kindlm_store import REDACTED
 
@@ -126,24 +126,6 @@ def _unavailable(name: str) -> str:
     return f", so reply.{name} is unavailable. Run the scenario again: kindlm test"
 
 
-def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
-    """Return an answer of the agent as a test sees it."""
-    is_known = {answer.usage.input_tokens, answer.usage.output_tokens} != {None}
-    return Reply(
-        _text=answer.text,
-        # Copies, since a test may change them, and checks read the originals.
-        _tool_calls=tuple(
-            replace(use.call, arguments=copy.deepcopy(use.call.arguments))
-            for use in answer.tool_uses
-        ),
-        usage=answer.usage if is_known else None,
-        latency_ms=answer.latency_ms,
-        _raw=raw,
-        turn=turn,
-        _is_recorded=answer.recorded,
-    )
-
-
 class AgentUnderTest:
     """The agent that a scenario talks to, in the conversation of one trial."""
 
@@ -218,9 +200,23 @@ class AgentUnderTest:
         if isinstance(answer, Err):
             raise AgentError(answer.error.message)
         step, body = answer.value
+        is_known = {step.usage.input_tokens, step.usage.output_tokens} != {None}
+        reply = Reply(
+            _text=step.text,
+            # Copies, since a test may change them, and checks read the originals.
+            _tool_calls=tuple(
+                replace(use.call, arguments=copy.deepcopy(use.call.arguments))
+                for use in step.tool_uses
+            ),
+            usage=step.usage if is_known else None,
+            latency_ms=step.latency_ms,
+            _raw=body,
+            turn=len(self.replies) + 1,
+            _is_recorded=step.recorded,
+        )
         self.exchanges.append((text, step.text))
-        self.replies.append(reply_of(step, body, len(self.replies) + 1))
-        return self.replies[-1]
+        self.replies.append(reply)
+        return reply
 
     def own_reply(self, reply: object) -> Reply:
         """Return the argument of a check, which must be an answer in this conversation.
