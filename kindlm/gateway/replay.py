@@ -115,7 +115,9 @@ class RecordedModels:
                 path, f"it failed in the recording: {found[0].failure}", verb="answered"
             )
         else:
-            why = self._nearest(path, form)
+            of_path = [each.form for each in questions if each.call.path == path]
+            as_long = [each for each in of_path if _length(path, each) == _length(path, form)]
+            why = nearest_differences(as_long or of_path, form) or "no request was recorded there"
         hint = "Record it: kindlm test; or undo the change"
         if not same and self.missed is None and self._differs_in_times_alone(path, body):
             hint = "They differ only in times or UUIDs: kindlm replay --mask-times"
@@ -134,12 +136,6 @@ class RecordedModels:
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         return message
-
-    def _nearest(self, path: str, form: Any) -> str:
-        """Return how a request differs from the nearest recorded one, if possible as long."""
-        of_path = [each.form for each in self._questions if each.call.path == path]
-        as_long = [each for each in of_path if _length(path, each) == _length(path, form)]
-        return nearest_differences(as_long or of_path, form) or "no request was recorded there"
 
     def _differs_in_times_alone(self, path: str, body: Any) -> bool:
         masked = normal_form(body, self._given, masks_times=True)
@@ -231,7 +227,10 @@ class _Form:
             if key == "previous_response_id":
                 form[key] = self._named(value)
             elif key == "tools" and isinstance(value, list):
-                form[key] = _by_name([self._tool(tool) for tool in value])
+                # By their names, so that their order does not matter.
+                tools = [self._tool(tool) for tool in value]
+                named = {_tool_name(tool): tool for tool in tools}
+                form[key] = named if len(named) == len(tools) else sorted(tools, key=_canonical)
             elif key == "input" and isinstance(value, str):
                 form[key] = [{"role": "user", "content": self._whole(value)}]
             elif key in _OF_REQUEST:
@@ -336,12 +335,6 @@ def _answered(value: Any) -> str | None:
     )
     found = next((value[key] for key in _CALL_IDS if key in value), None) if is_result else None
     return found if isinstance(found, str) else None
-
-
-def _by_name(tools: list[Any]) -> Any:
-    """Return tools by their names, so that their order does not matter."""
-    named = {_tool_name(tool): tool for tool in tools}
-    return named if len(named) == len(tools) else sorted(tools, key=_canonical)
 
 
 def _tool_name(tool: Any) -> str:

@@ -147,7 +147,9 @@ class Pages:
             named = [value for name, value in request.scope["headers"] if name == self._header]
             if named:
                 return _named(named)
-        parts = _SESSION.fullmatch(_cookie(request))
+        written = request.headers.get("cookie", "").split(";")
+        cookies = dict(each.strip().partition("=")[::2] for each in written)
+        parts = _SESSION.fullmatch(cookies.get(_cookie_name(request), ""))
         if parts is None or int(parts[2]) < time.time():
             return None
         token_id, end, signature = parts.groups()
@@ -244,12 +246,6 @@ def _is_secure(request: Request) -> bool:
 def _cookie_name(request: Request) -> str:
     # Browsers let no other host set a cookie with this prefix.
     return "__Host-kindlm" if _is_secure(request) else "kindlm"
-
-
-def _cookie(request: Request) -> str:
-    parts = request.headers.get("cookie", "").split(";")
-    values = dict(part.strip().partition("=")[::2] for part in parts)
-    return str(values.get(_cookie_name(request), ""))
 
 
 def _set_cookie(answer: Response, request: Request, value: str, max_age: int) -> None:
