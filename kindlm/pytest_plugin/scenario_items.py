@@ -117,9 +117,7 @@ class ScenarioItems:
         self, file_path: Path, parent: pytest.Collector
     ) -> pytest.Collector | None:
         """Collect scenarios in YAML."""
-        if not holds_scenarios(file_path):
-            return None
-        return YamlFile.from_parent(parent, path=file_path, run=self._run_yaml)
+        return YamlFile.from_parent(parent, path=file_path) if holds_scenarios(file_path) else None
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(
@@ -326,7 +324,8 @@ class ScenarioItems:
             else:
                 yield from self._items_in(each)
 
-    def _run_yaml(self, item: YamlItem) -> None:
+    def run_yaml(self, item: YamlItem) -> None:
+        """Run a scenario of a YAML file; fails the item with the failed checks."""
         assert self._live is not None
         _finish_item(self._live, self._run(item, lambda case: case), self._options)
 

@@ -125,16 +125,15 @@ def holds_tests(path: Path) -> bool:
 
 
 class YamlItem(pytest.Item):
-    """A scenario of a YAML file; `run` runs it."""
+    """A scenario of a YAML file."""
 
-    def __init__(self, *, scenario: Scenario, run: Callable[[YamlItem], None], **kwargs: Any):
+    def __init__(self, *, scenario: Scenario, **kwargs: Any):
         super().__init__(**kwargs)
         self.scenario = scenario
-        self._run = run
 
     def runtest(self) -> None:
         """Run the scenario."""
-        self._run(self)
+        self.config.pluginmanager.getplugin("kindlm-scenarios").run_yaml(self)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return its place in the file; pytest counts lines from 0."""
@@ -145,10 +144,7 @@ class YamlItem(pytest.Item):
 class YamlFile(pytest.File):
     """A YAML file with scenarios; after the collection, `diagnostics` are its warnings."""
 
-    def __init__(self, *, run: Callable[[YamlItem], None], **kwargs: Any):
-        super().__init__(**kwargs)
-        self._run = run
-        self.diagnostics: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the scenarios; raises `CollectError` with all errors of the file."""
@@ -161,7 +157,7 @@ class YamlFile(pytest.File):
             raise self.CollectError("\n".join(errors))
         self.diagnostics = found.problems
         for scenario in found.scenarios:
-            yield YamlItem.from_parent(self, name=scenario.name, scenario=scenario, run=self._run)
+            yield YamlItem.from_parent(self, name=scenario.name, scenario=scenario)
 
 
 @dataclass(frozen=True, slots=True)
