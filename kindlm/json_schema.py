@@ -7,6 +7,7 @@ take too long, is undecided. Several threads may validate at once.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
@@ -19,6 +20,7 @@ from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_bud
 from kindlm.wording import sentence, shown
 
 if TYPE_CHECKING:
+    from jsonschema import FormatChecker
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
@@ -26,6 +28,12 @@ T = TypeVar("T")
 
 _MAX_ISSUES = 50
 _MAX_MESSAGE = 200
+
+_ATOM = r'[^\s"(),:;<>@\[\\\].]+'
+_EMAIL = re.compile(
+    rf'(?:{_ATOM}(?:\.{_ATOM})*|"(?:[^"\\]|\\.)+")@(?:[\w-]+(?:\.[\w-]+)*|\[[\w.:]+\])'
+)
+"""Matches an e-mail address: a name or a quoted text, and a domain or an address in brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,28 @@ def _is_valid_syntax(term: str, value: str) -> bool:
     return bool(is_valid_syntax(term, value))
 
 
+@cache
+def format_checker() -> FormatChecker:
+    """Return the checker of all formats of all drafts: most schemas name no draft or an old one.
+
+    For jsonschema, an e-mail address is any text with an `@`.
+    """
+    load_jsonschema()
+    from jsonschema import Draft3Validator, Draft202012Validator, FormatChecker
+
+    checker = FormatChecker(formats=())
+    checker.checkers = {
+        **Draft3Validator.FORMAT_CHECKER.checkers,
+        **Draft202012Validator.FORMAT_CHECKER.checkers,
+        **dict.fromkeys(("email", "idn-email"), (_is_email, ())),
+    }
+    return checker
+
+
+def _is_email(value: object) -> bool:
+    return not isinstance(value, str) or _EMAIL.fullmatch(value) is not None
+
+
 @lru_cache(maxsize=256)
 def _validator(key: _Same) -> Validator:
     load_jsonschema()
@@ -172,6 +202,6 @@ def _validator(key: _Same) -> Validator:
     registry = REGISTRY.with_resource(uri, resource).crawl()
     made: Any = bounded(draft)
     validator: Validator = made(
-        schema, format_checker=draft.FORMAT_CHECKER, _resolver=registry.resolver(uri)
+        schema, format_checker=format_checker(), _resolver=registry.resolver(uri)
     )
     return validator

@@ -9,12 +9,13 @@ of time: see `kindlm.patterns`.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kindlm.matching import canonical
@@ -29,6 +30,9 @@ MAX_STEPS = 1_000_000
 """How many steps one check may take: seconds of work, an answer of some 100,000 objects."""
 
 _PATTERN_SECONDS = 1.0
+
+_DOLLAR = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\Z))|\$", re.DOTALL)
+"""Matches a `$`; also an escape or a class, as its group, which may hold another one."""
 
 _CHARACTERS_A_STEP = 64
 _STEPS_A_CHARACTER = {"iri": 150, "iri-reference": 150}
@@ -67,12 +71,19 @@ class Budget:
         self.spend(1)
         begin = time.monotonic()
         try:
-            return first_match(pattern, text, begin + self._pattern_seconds) is not None
+            deadline = begin + self._pattern_seconds
+            return first_match(_with_strict_end(pattern), text, deadline) is not None
         except PatternError as error:
             message = f"The pattern {shown(pattern)} of the schema cannot be used: {error}."
             raise UndecidableSchemaError(message) from None
         finally:
             self._pattern_seconds -= time.monotonic() - begin
+
+
+@lru_cache(maxsize=512)
+def _with_strict_end(pattern: str) -> str:
+    """Return a pattern whose `$` matches as in JSON Schema: not before a line break at the end."""
+    return _DOLLAR.sub(lambda found: found[1] or r"\Z", pattern)
 
 
 _budget: ContextVar[Budget] = ContextVar("what may be spent on validation")

@@ -154,3 +154,48 @@ assert schema_issues(schemas[0], "not an iri")
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fits"),
+    [
+        ({"pattern": "^A[0-9]$"}, "A1\n", False),
+        ({"pattern": "^A[0-9]$|^B"}, "A1", True),
+        ({"pattern": r"^[$\]$]\$$"}, "$$", True),
+        ({"patternProperties": {"^a$": False}}, {"a\n": 1}, True),
+        ({"additionalProperties": False, "patternProperties": {"^a$": {}}}, {"a\n": 1}, False),
+    ],
+)
+def test_a_dollar_in_a_pattern_is_the_very_end(schema: Any, value: Any, fits: bool) -> None:
+    assert (schema_issues(schema, value) == []) is fits
+
+
+@pytest.mark.parametrize(
+    ("address", "fits"),
+    [
+        ("jane@example.com", True),
+        ("jane.doe+a@localhost", True),
+        ('"jane @ doe"@example.com', True),
+        ("jane@[127.0.0.1]", True),
+        ("jané@exämple.com", True),
+        ("@", False),
+        ("jane@", False),
+        ("jane doe@example.com", False),
+        ("jane@example.com, joe@example.com", False),
+        ("Jane <jane@example.com>", False),
+        ("jane@@example.com", False),
+        ("jane.@example.com", False),
+        ("jane@example.com.", False),
+        ("jane@example.com\n", False),
+    ],
+)
+def test_an_email_is_more_than_a_text_with_an_at_sign(address: str, fits: bool) -> None:
+    for name in ("email", "idn-email"):
+        assert (schema_issues({"format": name}, address) == []) is fits
+
+
+def test_formats_are_checked_in_every_draft() -> None:
+    draft_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    assert schema_issues({**draft_7, "format": "uuid"}, "A1")
+    assert schema_issues({**draft_7, "format": "duration"}, "a day")
+    assert schema_issues({"format": "ip-address"}, "localhost")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import sections_of
 from kindlm.config.interpolation import DEFERRED_PREFIXES, MARK
-from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_misspelt
+from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_ignored
 from kindlm.dataclass import dataclass
 from kindlm.document import MAX_BYTES, Path, Raw, dotted, items, section
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -363,7 +363,7 @@ def report_schema(path: Path, file: str, files: ReferencedFiles, reporter: Repor
     schema = files.schema(file)
     report_file(path, file, schema, reporter)
     if isinstance(schema, Ok):
-        warn_of_misspelt(path, schema.value, f'"{file}"', reporter)
+        warn_of_ignored(path, schema.value, f'"{file}"', reporter)
         if isinstance(schema.value, dict) and has_no_rule(schema.value):
             message = f'"{file}" has no keyword of JSON Schema: any JSON matches it'
             reporter.warning(path, message, "Add one, such as `type`", reason="never_fails")

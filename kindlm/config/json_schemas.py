@@ -12,7 +12,7 @@ from typing import Any
 from kindlm.config.diagnostics import Reporter
 from kindlm.document import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.json_schema import has_no_rule, load_jsonschema, meta_schema_issue
+from kindlm.json_schema import format_checker, has_no_rule, load_jsonschema, meta_schema_issue
 from kindlm.json_schema_keywords import UndecidableSchemaError, one_budget
 from kindlm.patterns import excess_of
 from kindlm.strict_json import parse_json
@@ -26,6 +26,8 @@ _OTHER_WORDS = (
     *("contentEncoding", "contentMediaType", "contentSchema"),
     *("then", "else", "minContains", "maxContains", "note", "notes"),
 )
+# Those of OpenAPI, which say how a value is stored or shown.
+_UNCHECKED_FORMATS = {"", "int32", "int64", "float", "double", "byte", "binary", "password"}
 _UNKNOWN_DIALECT: Any = object()
 _HINT = "See https://json-schema.org/understanding-json-schema"
 
@@ -138,40 +140,55 @@ def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter)
         message = f"{name} has no keyword of JSON Schema: any JSON would match it"
         reporter.error(path, message, "Add one, such as `type: object`")
     else:
-        warn_of_misspelt(path, schema, name, reporter)
+        warn_of_ignored(path, schema, name, reporter)
 
 
-def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
-    """Warn of unknown words in a valid schema that resemble a keyword; messages call it `name`.
+def warn_of_ignored(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
+    """Warn of words and formats in a valid schema that check nothing; messages call it `name`.
 
-    JSON Schema ignores such a word, so every value passes. Other unknown words may be intended,
-    such as `x-...`.
+    JSON Schema ignores unknown words and formats, so every value passes. Words that resemble no
+    keyword may be intended, such as `x-...`.
     """
-    for word, meant in _misspelt(json.dumps(schema)):
-        message = f'"{word}" in {name} is not a keyword of JSON Schema and is ignored'
-        hint = f'Did you mean "{meant}"?'
-        reporter.warning(path, message, hint, reason="schema_keyword", value=word)
+    for word, problem, hint, reason in _ignored(json.dumps(schema)):
+        message = f'"{word}" in {name} {problem} and is ignored'
+        reporter.warning(path, message, hint, reason=reason, value=word)
 
 
 @lru_cache(maxsize=256)
-def _misspelt(text: str) -> list[tuple[str, str]]:
-    """Return the misspelt keywords in the JSON text of a schema, each with the right one."""
+def _ignored(text: str) -> list[tuple[str, str, str, str]]:
+    """Return the words in the JSON text of a schema that are ignored.
+
+    Each comes with the problem, a hint, and the reason of the warning.
+    """
     from jsonschema import validators
     from referencing.jsonschema import DRAFT202012, specification_with
 
     schema = json.loads(text)
     drafts = [getattr(validators, draft) for draft in _DRAFTS]
-    known = {*_OTHER_WORDS, *(word for draft in drafts for word in draft.VALIDATORS)}
+    others = {word for draft in drafts for word in draft.VALIDATORS}
+    own: Any = validators.validator_for(schema, default=drafts[0])
     dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
     todo = [specification_with(dialect, default=DRAFT202012).create_resource(schema)]
-    found = set[str]()
+    words, formats = set[str](), set[str]()
     while todo:
         part = todo.pop()
         if isinstance(part.contents, dict):
             todo.extend(part.subresources())
-            found.update(part.contents.keys() - known)
-    meant = ((word, suggest(word, sorted(known))) for word in sorted(found))
-    return [(word, keyword) for word, keyword in meant if keyword is not None]
+            words.update(part.contents.keys() - own.VALIDATORS.keys() - set(_OTHER_WORDS))
+            formats.add(part.contents.get("format", ""))
+    found = []
+    for word in sorted(words):
+        if word in others:
+            hint = "Write `$schema` with the draft of this keyword, or use one of this draft"
+            found.append((word, "is a keyword of another draft", hint, "schema_draft"))
+        elif meant := suggest(word, sorted({*_OTHER_WORDS, *others})):
+            hint = f'Did you mean "{meant}"?'
+            found.append((word, "is not a keyword of JSON Schema", hint, "schema_keyword"))
+    known = format_checker().checkers
+    for word in sorted(formats - known.keys() - _UNCHECKED_FORMATS):
+        hint = f"Write a `pattern`, or one of these formats: {', '.join(sorted(known))}"
+        found.append((word, "is a format that kindlm does not know", hint, "schema_format"))
+    return found
 
 
 _DRAFTS = (

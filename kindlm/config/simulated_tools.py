@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles, report_schema
-from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
+from kindlm.config.json_schemas import schema_fault, warn_of_ignored
 from kindlm.document import Path, Raw, expectations, items, section, texts, walk
 from kindlm.errors import Err, checked
 from kindlm.json_schema import schema_issues
@@ -211,7 +211,7 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
         message = f"{name[0].upper()}{name[1:]} are not a valid JSON Schema: {fault}"
         reporter.error(path, message, "Providers reject such a tool", reason="invalid_schema")
         return
-    warn_of_misspelt(path, parameters, name, reporter)
+    warn_of_ignored(path, parameters, name, reporter)
 
 
 _FILLED = ("then", "setState")

@@ -167,6 +167,38 @@ def test_a_keyword_that_is_misspelt_in_a_schema_is_warned_of(
     assert sorted(told) == sorted((f"tests[0].{place}", word) for place in places for word in words)
 
 
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (
+            {"type": "object", "dependencies": {"a": ["b"]}},
+            '"dependencies" in "s.json" is a keyword of',
+        ),
+        (
+            {**DRAFT_7, "items": {"prefixItems": [{"type": "string"}]}},
+            '"prefixItems" in "s.json" is a',
+        ),
+        ({**DRAFT_7, "type": "object", "dependencies": {"a": ["b"]}}, None),
+        ({"properties": {"a": {"format": "datetime"}}}, '"datetime" in "s.json" is a format that'),
+        ({"properties": {"format": {"format": "int64"}}, "default": {"format": "no"}}, None),
+        ({**DRAFT_7, "format": "uuid"}, None),
+    ],
+)
+def test_words_and_formats_that_check_nothing_are_warned_of(
+    load: Any, minimal: str, tmp_path: Path, schema: Any, message: str | None
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    expect = "{output: {format: json, schemaFile: s.json}}"
+    loaded = load(minimal.replace("{output: {contains: [hello]}}", expect))
+
+    told = [item.error.message for item in loaded.diagnostics]
+    assert len(told) == (message is not None)
+    assert message is None or told[0].startswith(message)
+
+
 SUITE = """\
 kindlm: 1
 project: shop
