@@ -1,4 +1,6 @@
-"""Shows the progress of a run: one line that is redrawn on a terminal, a few lines elsewhere.
+"""Watches a run: shows its progress, and with `--fail-fast`, stops it at the first failure.
+
+On a terminal, that is one line that is redrawn; elsewhere, a few lines.
 
 `14/24  ✓12 ✗2   $0.09   ~20 s   in flight 8, 12 s, waiting for openai (429, 6 s): refund on gpt-4o`
 
@@ -13,14 +15,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Self
 
 from rich.console import Console
 from rich.text import Text
 
-from kindlm.cli.console import show_messages_on
+from kindlm.cli.console import show, show_messages_on
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun, OpenCall
+from kindlm.engine.stop import Stop
+from kindlm.errors import KindlmError
 from kindlm.events.execution_events import ProviderRequested
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
@@ -28,6 +34,8 @@ from kindlm.reports.figures import duration, money
 from kindlm.reports.terminal.page import MARKS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
+
+_FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
 _MESSAGE_LIMIT = 160
 _NAME_LIMIT = 60
@@ -44,18 +52,26 @@ _CALLEES = {"judge": "a judge", "simulate": "the simulated user", "drift": "an e
 """Who answers a call, by its purpose, unless it is the model under test."""
 
 
-def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]) -> ProgressView:
-    """Return the progress for a console; `redact` removes secrets from its lines."""
-    kind = ProgressView if not shown else _Line if console.is_terminal else _Lines
-    return kind(console, redact)
+def kind_of_progress(console: Console, *, shown: bool) -> type[ProgressView]:
+    """Return the class that shows the progress of a run on a console."""
+    return ProgressView if not shown else _Line if console.is_terminal else _Lines
 
 
+@dataclass(eq=False)
 class ProgressView:
-    """Counts executions as they end. This class shows nothing; its subclasses do."""
+    """Counts executions as they end. This class shows nothing; its subclasses do.
 
-    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
-        self._console = console
-        self._redact = redact
+    `redact` removes secrets from lines. With `fail_fast`, the first failure stops the run. `steer`
+    gets each run, or part of one, that is about to start.
+    """
+
+    console: Console
+    redact: Callable[[str], str]
+    stop: Stop
+    fail_fast: bool = False
+    steer: Callable[[LiveRun], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._counts: Counter[Status] = Counter()
         self._spent_usd = 0.0
         self._done = self._done_before = self._total = 0
@@ -77,6 +93,7 @@ class ProgressView:
 
     def started(self, run: LiveRun) -> None:
         """Show what is in flight in a run."""
+        self.steer(run)
         self._run, self._since = run, time.monotonic()
         self._done_before = self._done
 
@@ -90,6 +107,12 @@ class ProgressView:
         self._counts[finished.status] += 1
         self._spent_usd += finished.cost_usd
         self._done += 1
+        if self.fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
+            self.stop.wind_down(_FAIL_FAST)
+
+    def show_problem(self, problem: KindlmError | Diagnostic) -> None:
+        """Show an error or a warning."""
+        show([problem])
 
     def _line(self, width: int | None = None) -> Text:
         """Return the line, cut to `width` cells; the name of a test is last."""
@@ -125,26 +148,22 @@ class ProgressView:
             return f"waiting for {pauses}" if pauses else ""
         execution, now = running[0]
         lasts = f"{_rough(time.monotonic() - now.since)}{_waits_for(now)}"
-        return f"in flight {len(running):,}, {lasts}: {_name(execution, self._redact)}"
+        return f"in flight {len(running):,}, {lasts}: {_name(execution, self.redact)}"
 
 
 class _Line(ProgressView):
     """The line on a terminal, below all messages. It disappears at the end of the run."""
 
-    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
-        super().__init__(console, redact)
+    def __enter__(self) -> Self:
         from rich.live import Live  # only a terminal redraws
 
         self._live = Live(
-            console=console,
-            get_renderable=lambda: self._line(console.width - 1),
+            console=self.console,
+            get_renderable=lambda: self._line(self.console.width - 1),
             refresh_per_second=_REDRAWS_PER_SECOND,
             transient=True,
         )
-        self._before: Console | None = None
-
-    def __enter__(self) -> Self:
-        self._before = show_messages_on(self._console)
+        self._before = show_messages_on(self.console)
         with suppress(OSError):  # a closed terminal must not end the run
             self._live.start()
         return self
@@ -160,16 +179,13 @@ class _Line(ProgressView):
 class _Lines(ProgressView):
     """Lines without a terminal: the progress, and the failing tests."""
 
-    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
-        super().__init__(console, redact)
-        self._not_passed: Counter[tuple[int, str, str]] = Counter()
-        self._failing = 0
-        self._last = time.monotonic()
-        self._step = 0
-        self._over = threading.Event()
-        self._lock = threading.Lock()
+    _step = _failing = 0
 
     def __enter__(self) -> Self:
+        self._not_passed: Counter[tuple[int, str, str]] = Counter()
+        self._last = time.monotonic()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
         threading.Thread(target=self._break_silence, name="kindlm-progress", daemon=True).start()
         return self
 
@@ -185,7 +201,7 @@ class _Lines(ProgressView):
         if finished.status in (Status.FAILED, Status.ERRORED) and self._fails_now(finished):
             self._failing += 1
             if self._failing <= _FAILING_TESTS:
-                self._write(_failure(finished, self._redact))
+                self._write(_failure(finished, self.redact))
             elif self._failing == _FAILING_TESTS + 1:
                 self._write(Text("… more failing tests are only counted"))
         step = self._done * _STEPS // max(self._total, 1)
@@ -214,12 +230,12 @@ class _Lines(ProgressView):
         # A closed stream must not end the run.
         with self._lock, suppress(OSError, ValueError):
             self._last = time.monotonic()
-            if self._console.color_system is not None:
-                self._console.print(line, soft_wrap=True)
+            if self.console.color_system is not None:
+                self.console.print(line, soft_wrap=True)
                 return
             # Without colours, rich is not needed: it takes longer than a test.
-            self._console.file.write(f"{line.plain}\n")
-            self._console.file.flush()
+            self.console.file.write(f"{line.plain}\n")
+            self.console.file.flush()
 
 
 def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:

@@ -12,7 +12,7 @@ import shlex
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     closing,
@@ -33,21 +33,17 @@ from kindlm.cli.github import annotate_github
 from kindlm.cli.history import open_recorded, report_options
 from kindlm.cli.logs import name_run
 from kindlm.cli.options import TestOptions
-from kindlm.cli.progress import ProgressView, make_progress
+from kindlm.cli.progress import kind_of_progress
 from kindlm.cli.reporters import write_reports
 from kindlm.cli.server_environ import server_environ
-from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog
-from kindlm.engine.attempt import Finished
-from kindlm.engine.resources import LiveRun, Steering
+from kindlm.engine.resources import Steering
 from kindlm.engine.steady_loop import SteadyLoop
 from kindlm.engine.stop import SIGNAL_NAMES, Stop
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Status
-from kindlm.plan import Plan
 from kindlm.recording.history_file import open_log
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import remember_secrets
@@ -61,11 +57,9 @@ from kindlm.recording.unwritten import (
 )
 from kindlm.reports.report_registry import Reporter, ReportOptions
 from kindlm.wording import shown_path
-from kindlm_store import EventLog, LockHeldError, Redactor, SealedError, WriteFailedError
+from kindlm_store import LockHeldError, Redactor, SealedError, WriteFailedError
 
 _log = FieldLog(__name__)
-
-_FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
 Beside = Callable[[Steering], AbstractContextManager[object]]
 """Returns a context that accompanies a run, such as a push, and may steer it. The context begins
@@ -83,12 +77,10 @@ class Requested:
     def record(self, run: str, beside: Beside | None = None) -> int:
         """Run and report it; return the exit code. End the command if another process runs it."""
         garbage.expect_little()  # the plan stays in memory until the end
-        shown, fail_fast = self.options.progress, self.options.fail_fast
+        shown = self.options.progress
         with held_signals() as held:
             try:
-                record_run(
-                    self.request, run, progress=shown, fail_fast=fail_fast, held=held, beside=beside
-                )
+                record_run(self.request, run, progress=shown, held=held, beside=beside)
             except (LockHeldError, SealedError) as error:
                 fail([run_elsewhere(run, error)])
             return self.report(run)
@@ -160,32 +152,39 @@ def record_run(
     run: str,
     *,
     progress: bool = True,
-    fail_fast: bool = False,
     held: HeldSignals | None = None,
     beside: Beside | None = None,
 ) -> None:
     """Run and record a request; report events that could not be recorded.
 
-    With `fail_fast`, nothing new starts after the first execution that failed or errored. Such a
+    With `--fail-fast`, nothing new starts after the first execution that failed or errored. Such a
     run is interrupted, not finished: it cannot be a baseline, and can be resumed. `held` keeps the
     signals that arrive after the run.
     """
     secret = suite_secrets(request.environ, request.suites)
     name_run(run, secret)
     remember_secrets(secret)
-    view = make_progress(make_console(), shown=progress, redact=Redactor(secret))
     log = open_log(request.database, secret)
     loop, stop = SteadyLoop(), Stop()
     steering = Steering(loop, stop)
+    console = make_console()
+    kind = kind_of_progress(console, shown=progress)
+    view = kind(console, Redactor(secret), stop, request.options.fail_fast, steering.started)
     # A signal ends the process only after unrecorded events are in a file.
     signals = held_signals() if held is None else nullcontext(held)
     aside = nullcontext() if beside is None else beside(steering)
-    with closing(loop), signals as held, log, aside:
+
+    async def session(held: HeldSignals) -> None:
+        _log.info("The run starts", suites=len(request.suites))
+        with held.stopping(stop):
+            await run_session(request, run, log, view, stop)
+        _log.info("The run ended", status=stop.reason or "complete")
+
+    with closing(loop), signals as holding, log, aside:
         try:
             # Output of an agent in Python must not mix with a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
-                watcher = Watching(view, stop, fail_fast, steering.started)
-                loop.run(_run(request, run, log, watcher, held))
+                loop.run(session(holding))
         finally:
             guard.return_to_folder()
             # Also after an exception, unwritten events must not be lost with the process.
@@ -205,48 +204,6 @@ def record_run(
                 f"The table {name!r} could not be updated: {problem}",
                 "Run: kindlm history rebuild",
             )
-
-
-async def _run(
-    request: RunRequest, run: str, log: EventLog, watcher: Watching, held: HeldSignals
-) -> None:
-    stop = watcher.stop
-    _log.info("The run starts", suites=len(request.suites))
-    with held.stopping(stop):
-        await run_session(request, run, log, watcher, stop)
-    _log.info("The run ended", status=stop.reason or "complete")
-
-
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """Shows a run on the terminal; with `fail_fast`, stops it at the first failure.
-
-    `steer` gets each run, or part of one, that is about to start.
-    """
-
-    progress: ProgressView
-    stop: Stop
-    fail_fast: bool
-    steer: Callable[[LiveRun], None] = lambda _: None
-
-    def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Show the number of planned executions."""
-        self.progress.planned(plan, ended)
-
-    def started(self, run: LiveRun) -> None:
-        """Show what is in flight."""
-        self.steer(run)
-        self.progress.started(run)
-
-    def finished(self, finished: Finished) -> None:
-        """Show that an execution ended."""
-        self.progress.finished(finished)
-        if self.fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
-            self.stop.wind_down(_FAIL_FAST)
-
-    def show_problem(self, problem: KindlmError | Diagnostic) -> None:
-        """Show an error or a warning."""
-        show([problem])
 
 
 def end_now(message: str, code: int = 1) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from terminal_typing import Terminal
 
 from kindlm.cli import progress as module
 from kindlm.cli.console import make_console, note, show, warn
-from kindlm.cli.progress import make_progress
+from kindlm.cli.progress import ProgressView, kind_of_progress
 from kindlm.engine.attempt import Finished
+from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Execution, Plan, make_plan
@@ -32,11 +34,13 @@ def planned(tests: int = 1, **fields: Any) -> list[Execution]:
     return list(make_plan([make_suite(*cases)]))
 
 
+def progress_on(console: Console, redact: Callable[[str], str] = str) -> ProgressView:
+    return kind_of_progress(console, shown=True)(console, redact, Stop())
+
+
 def watch(executions: list[Execution], console: Console, *ends: Finished, ended: Any = ()) -> str:
     """Return what is shown of executions that end like that."""
-    with make_progress(
-        console, shown=True, redact=lambda text: text.replace("secret", "[redacted]")
-    ) as progress:
+    with progress_on(console, lambda text: text.replace("secret", "[redacted]")) as progress:
         progress.planned(Plan((executions[0].suite,)), ended)
         for finished in ends:
             progress.finished(finished)
@@ -79,7 +83,7 @@ def test_a_message_while_the_line_stands_has_a_line_of_its_own(
     monkeypatch.setenv("NO_COLOR", "1")
     with os.fdopen(os.dup(terminal.slave), "w") as screen, monkeypatch.context() as patch:
         patch.setattr("sys.stderr", screen)
-        with make_progress(make_console(), shown=True, redact=str):
+        with progress_on(make_console()):
             while "starting" not in terminal.shown:
                 pass
             tell()
@@ -146,7 +150,7 @@ def test_elsewhere_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LONGEST_SILENCE_S", 0.001)
     executions, console = planned(), pipe()
     assert isinstance(console.file, io.StringIO)
-    with make_progress(console, shown=True, redact=str) as progress:
+    with progress_on(console) as progress:
         progress.planned(Plan((executions[0].suite,)), ())
         while "0/3" not in console.file.getvalue():
             pass

@@ -18,9 +18,9 @@ from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_tables
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import TestOptions, given_again
-from kindlm.cli.progress import make_progress
+from kindlm.cli.progress import kind_of_progress
 from kindlm.cli.run_options import wants_push
-from kindlm.cli.run_recording import HeldSignals, Requested, Watching, held_signals
+from kindlm.cli.run_recording import HeldSignals, Requested, held_signals
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
@@ -47,7 +47,6 @@ from kindlm.recording.request import RunRequest, Watcher
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import suite_secrets
-from kindlm.suite import Suite
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
@@ -102,8 +101,8 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
                     with open_log(request.database) as log:
                         merge_leftovers(log, folder_prefix(request.database, name))
                     resumes = group is not None
-                    shards = _divide(request, plan, fleet.capacity, options, name, resumes=resumes)
-                    _carry_out(request, plan, shards, fleet, options, stop, held)
+                    shards = _divide(requested, plan, fleet.capacity, name, resumes=resumes)
+                    _carry_out(requested, plan, shards, fleet, stop, held)
             except LockHeldError as error:
                 what = f"Group {name} is running already, in {error.by}."
                 refuse(what, "Wait until it has ended, or end it.")
@@ -114,26 +113,24 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
         return requested.report_group(name, stop.reason)
 
 
-def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
-    """End the command if each worker would start a program on the same local port."""
-    for suite in suites:
-        for service in suite.services:
-            if _FIXED_PORT.match(service.ready_url or ""):
-                refuse(
-                    f"Service {service.name!r} of suite {suite.name!r} answers at a fixed port,"
-                    f" {service.ready_url}: only one worker could start it.",
-                    "Let it listen on the port in PORT, and write"
-                    f" {{{{serve.{service.name}.port}}}} into its URLs. Or start it yourself, and"
-                    " leave it out of serve.",
-                )
-
-
 def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
     """Return the workers of the run; end the command if one is unusable."""
     workers = options.workers or "1"
     if not workers.startswith(SCHEDULERS):
-        if workers != "1":
-            _refuse_fixed_ports(request.suites)
+        services = (
+            (suite, service)
+            for suite in request.suites
+            for service in suite.services
+            if workers != "1" and _FIXED_PORT.match(service.ready_url or "")
+        )
+        for suite, service in services:
+            refuse(
+                f"Service {service.name!r} of suite {suite.name!r} answers at a fixed port,"
+                f" {service.ready_url}: only one worker could start it.",
+                "Let it listen on the port in PORT, and write"
+                f" {{{{serve.{service.name}.port}}}} into its URLs. Or start it yourself, and"
+                " leave it out of serve.",
+            )
         return LocalFleet(int(workers))
     from kindlm.fleet.dask_fleet import connect
 
@@ -149,13 +146,12 @@ def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
     )
 
 
-def _divide(
-    request: RunRequest, plan: Plan, workers: int, options: TestOptions, name: str, *, resumes: bool
-) -> _Shards:
+def _divide(requested: Requested, plan: Plan, workers: int, name: str, *, resumes: bool) -> _Shards:
     """Divide a run into shards, or find the shards that are left of a resumed group.
 
     The caller holds the lock of the group, so that no other process changes it meanwhile.
     """
+    request = requested.request
     number = shard_count(plan, workers)
     started: dict[int, Run] = {}
     earlier: tuple[str, ...] = ()
@@ -176,7 +172,7 @@ def _divide(
                 before = read_unfinished(db, shard.id)
                 part = replace(request.selection, shard=(shard.index, group.count))
                 same = replace(request, selection=part)
-                or_fail(resumed(same, before, force=options.force_resume))
+                or_fail(resumed(same, before, force=requested.options.force_resume))
                 lock = f"run/{shard.id}"  # of a process that runs this shard alone
                 if shard.state != "finished" and is_held(request.database, lock):
                     raise LockHeldError(lock, holder(request.database, lock))
@@ -192,15 +188,10 @@ def _divide(
 
 
 def _carry_out(
-    request: RunRequest,
-    plan: Plan,
-    shards: _Shards,
-    fleet: Fleet,
-    options: TestOptions,
-    stop: Stop,
-    held: HeldSignals,
+    requested: Requested, plan: Plan, shards: _Shards, fleet: Fleet, stop: Stop, held: HeldSignals
 ) -> None:
     """Run the shards that are left, and show why a shard did not finish."""
+    request, options = requested.request, requested.options
     if options.warnings:
         left = f"{len(shards.left):,} of {count(shards.count, 'shard')} left"
         if shards.left:
@@ -210,13 +201,14 @@ def _carry_out(
         return
     secret = suite_secrets(request.environ, request.suites)
     remember_secrets(secret)
-    progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
+    console = make_console()
+    kind = kind_of_progress(console, shown=options.progress)
+    progress = kind(console, Redactor(secret), stop, options.fail_fast)
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     with ExitStack() as stack:
         log = stack.enter_context(open_log(request.database, secret))
         reader = stack.enter_context(closing(log.reader()))
-        watching = Watching(progress, stop, options.fail_fast)
-        news = WorkerNews(reader, plan, shards.earlier, watching)
+        news = WorkerNews(reader, plan, shards.earlier, progress)
         coordinator = Coordinator(
             log, shards.left, shards.needed, request.limits, stop, news.tell, shards.earlier, warn
         )
