@@ -227,6 +227,12 @@ def refuse(
     fail([KindlmError(code, message, hint, where)])
 
 
+def fail_if(problem: KindlmError | None) -> None:
+    """End the command with an error, if there is one."""
+    if problem is not None:
+        fail([problem])
+
+
 def or_fail(result: Result[_T]) -> _T:
     """Return the value of a result, or end the command with its error."""
     if isinstance(result, Err):
@@ -244,12 +250,12 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
 
     out = _redrawn or make_console()
     redact = redactor()
-    found: list[tuple[KindlmError, bool, str | None]] = []
-    for each in problems:
-        if isinstance(each, KindlmError):
-            found.append((each, False, None))
-        else:
-            found.append((each.error, each.severity == "warning", each.source_line))
+    found = [
+        (each, False, None)
+        if isinstance(each, KindlmError)
+        else (each.error, each.severity == "warning", each.source_line)
+        for each in problems
+    ]
     last = {error.code: error for error, is_warning, _ in found if not is_warning}
     for error, is_warning, line in found:
         is_usage = error.code is ErrorCode.CONFIG_VALIDATION_ERROR and not error.where

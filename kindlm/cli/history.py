@@ -17,7 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.console import fail, is_verbose, note, or_fail, refuse, wants_color, warn
+import typer
+
+from kindlm.cli.console import fail, fail_if, is_verbose, note, or_fail, refuse, wants_color, warn
 from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, Ok, Result, broken, not_there
@@ -81,8 +83,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
         try:
             yield connection
         except sqlite3.DatabaseError as error:
-            if (full := disk_full(project.database, error)) is not None:
-                fail([full])
+            fail_if(disk_full(project.database, error))
             raise
 
 
@@ -94,13 +95,13 @@ def open_tables(path: Path) -> sqlite3.Connection:
     Raises:
         OpenError: The file cannot be opened as a history. `report_crash` shows it.
     """
-    from kindlm.history.read_models import are_outdated
+    from kindlm.history.read_models import are_outdated, read_model_problem
 
     connection = open_reader(path)
     try:
         if are_outdated(connection):
             _update_tables(path, connection)
-        require_read_models(connection)
+        fail_if(read_model_problem(connection))
     except BaseException:
         connection.close()
         raise
@@ -142,14 +143,6 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
         yield view
 
 
-def require_read_models(connection: sqlite3.Connection) -> None:
-    """End the command if the tables of the history do not fit this version of kindlm."""
-    from kindlm.history.read_models import read_model_problem
-
-    if (problem := read_model_problem(connection)) is not None:
-        fail([problem])
-
-
 @contextmanager
 def open_view(database: Path | None, name: str) -> Iterator[RunView]:
     """Open the run or the group of shards that a user names; end the command if there is none."""
@@ -160,13 +153,14 @@ def open_view(database: Path | None, name: str) -> Iterator[RunView]:
         yield RunView(connection, or_fail(find_run_or_group(connection, name, commit_named)))
 
 
-def exit_code(view: RunView) -> int:
-    """Return the exit code of a command that shows a run.
+def exit_for(view: RunView) -> None:
+    """End a command that shows a run or a group.
 
-    It is 0 for a run, whose verdict was the exit code of `kindlm test`. A group has no such exit
+    The exit code is 0 for a run, whose verdict was that of `kindlm test`. A group has no such exit
     code yet: it gets 1 unless all its shards are here and it passed.
     """
-    return 0 if view.group is None or view.passed else 1
+    if view.group is not None and not view.passed:
+        raise typer.Exit(1)
 
 
 def report_options(database: Path | None) -> ReportOptions:

@@ -12,12 +12,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.console import fail, refuse
-from kindlm.cli.history import existing_history, find_execution, project_here, require_read_models
+from kindlm.cli.console import fail_if, refuse
+from kindlm.cli.history import existing_history, find_execution, project_here
 from kindlm.cli.history_errors import disk_full
 from kindlm.errors import Err, ErrorCode, Ok, Result, SourceLocation, misuse
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.run import ReviewRecorded
+from kindlm.history.read_models import read_model_problem
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal, open_log, project_secrets
 from kindlm_store import EventLog, NewEvent, WriteFailedError
@@ -42,12 +43,11 @@ def open_journal(
         open_log(project.database, project_secrets(project.root)) as log,
         closing(log.reader()) as reader,
     ):
-        require_read_models(reader)
+        fail_if(read_model_problem(reader))
         try:
             yield log, reader
         except WriteFailedError as error:
-            if (full := disk_full(project.database, error.__cause__)) is not None:
-                fail([full])
+            fail_if(disk_full(project.database, error.__cause__))
             refuse(
                 f"The history could not be written: {error.__cause__ or error}.",
                 "Check the disk and its permissions, and run it again.",

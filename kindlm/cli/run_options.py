@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
-from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
+from kindlm.cli.console import fail_if, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions, option_name, refuse_together
 from kindlm.cli.reporters import spare
@@ -63,8 +63,7 @@ def make_request(
     """
     _check_options(options)
     label = options.label and options.label.strip()
-    if label is not None and (problem := label_problem(label)):
-        fail([problem])
+    fail_if(None if label is None else label_problem(label))
     suites = _gated(loaded.suites, options)
     known = {target for suite in suites for target in (*suite.models, *suite.agents)}
     if unknown := [model for model in options.models if model not in known]:
@@ -198,10 +197,10 @@ def _check_options(options: TestOptions) -> None:
         if value is not None and not math.isfinite(value):
             refuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
     group = options.run_group
-    if group is not None and (problem := label_problem(group, "--run-group")):
-        fail([problem])
-    if group is not None and not (options.shard or options.workers):
-        refuse("--run-group requires --shard.", "Say which shard this is, such as --shard 1/4.")
+    if group is not None:
+        fail_if(label_problem(group, "--run-group"))
+        if not (options.shard or options.workers):
+            refuse("--run-group requires --shard.", "Say which shard this is, such as --shard 1/4.")
     if (workers := options.workers) is None:
         return
     is_cluster = workers.startswith(SCHEDULERS)

@@ -32,9 +32,9 @@ def repeats_of_before(
 ) -> Any:
     """BEFORE, and a run since that added a repeat to it at a cost."""
     made = SettleOptions(both=Path("nowhere"), **options)
-    pair: Any = SimpleNamespace(before=BEFORE, after="after001")
+    pair: Any = SimpleNamespace(options=made, before=BEFORE, after="after001")
     with closing(history.reader()) as db:
-        repeats = RepeatsOfBefore(db, pair, made, "shop")
+        repeats = RepeatsOfBefore(db, pair, "shop")
     run = history.run("settled1", mode="settled", source_run=BEFORE)
     run.suite()
     run.execution(cost_usd=cost_usd, judge=judge)

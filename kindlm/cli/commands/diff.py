@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
+from kindlm.cli.console import fail, fail_if, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN, loading
 from kindlm.cli.history import (
     commit_named,
@@ -263,9 +263,8 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
     names = RunNames(db, after)
     if not names.has_baseline or names.find("baseline") != Ok(before):
         return
-    problem = BaselineChecks(db).corruption([before] if isinstance(before, str) else before.runs)
-    if problem is not None:
-        fail([problem])
+    runs = [before] if isinstance(before, str) else before.runs
+    fail_if(BaselineChecks(db).corruption(runs))
     if by_default:
         what = f"run {before}" if isinstance(before, str) else f"group {before.name}"
         note(f"Compared with the baseline, {what}. With the run before: kindlm diff previous")

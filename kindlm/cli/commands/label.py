@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kindlm.cli.console import fail, note, or_fail, refuse
+from kindlm.cli.console import fail, fail_if, note, or_fail, refuse
 from kindlm.cli.history import named_run
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag
@@ -25,8 +25,7 @@ def label_command(
     if (name is None) is not remove:
         refuse("Write either a NAME or --remove.", "For help: kindlm label --help")
     name = name and name.strip()
-    if name is not None and (problem := label_problem(name)) is not None:
-        fail([problem])
+    fail_if(None if name is None else label_problem(name))
     with open_journal(db) as (log, reader):
         run = named_run(reader, run)
         if name and reader.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone():

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from kindlm.cli.console import fail, or_fail, refuse
-from kindlm.cli.history import existing_history, exit_code, open_view, report_options
+from kindlm.cli.history import existing_history, exit_for, open_view, report_options
 from kindlm.cli.options import DATABASE, RUN_OR_GROUP, option
 from kindlm.cli.reporters import parse_reporters, spare, write_reports
 
@@ -44,5 +42,4 @@ def report_command(
             errors += [error] if (error := write_pdf(view, pdf, document, options)) else []
         if errors:
             fail(errors)
-        if code := exit_code(view):
-            raise typer.Exit(code)
+        exit_for(view)

@@ -35,11 +35,13 @@ _ADDED = "SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?"
 
 @dataclass(frozen=True, slots=True)
 class SettledPair:
-    """Two runs, with the tests that both ran, and the record of the run that is repeated.
+    """Two runs to settle by the options of the command.
 
+    `tests` are those that both ran, and `recorded` is the record of the run that is repeated.
     `attempts` are the attempts that count, if executions were rerun.
     """
 
+    options: SettleOptions
     before: str
     after: str
     attempts: Attempts
@@ -47,25 +49,22 @@ class SettledPair:
     threshold: float | None
     recorded: Unfinished
 
-    def suspects(self, db: sqlite3.Connection, options: SettleOptions) -> list[Suspect]:
+    def suspects(self, db: sqlite3.Connection) -> list[Suspect]:
         """Return the current state of suspected tests that `--test` selects."""
         found = suspects(
             self.tests,
             read_added(db, [self.before], self.attempts),
             read_added(db, [self.after], self.attempts),
             self.threshold,
-            both=options.grows_both,
+            both=self.options.grows_both,
         )
-        parts = [part.casefold() for part in options.tests] or [""]
-        return [
-            test
-            for test in found
-            if any(
-                part in name.casefold()
-                for part in parts
-                for name in (test.key.suite, test.key.name)
-            )
-        ]
+        parts = self.options.tests or [""]
+        return [test for test in found if any(is_named(test.key, part) for part in parts)]
+
+
+def is_named(test: QualifiedName, part: str) -> bool:
+    """Return whether the name of a test, or that of its suite, contains a text."""
+    return any(part.casefold() in name.casefold() for name in (test.suite, test.name))
 
 
 @dataclass(slots=True)
@@ -79,7 +78,6 @@ class Rounds:
     run: str
     database: Path
     pair: SettledPair
-    options: SettleOptions
     of_before: RepeatsOfBefore | None
     ended: str | None = field(default=None, init=False)
     is_stuck: bool = field(default=False, init=False)
@@ -90,13 +88,13 @@ class Rounds:
 
     async def next(self, db: sqlite3.Connection, plan: Plan, stop: Stop) -> Plan | None:
         """Return the next repeats of the tests of the plan; None at the end."""
-        is_of_before = self.options.of_before
+        options = self.pair.options
+        is_of_before, both = options.of_before, options.grows_both
         while not (self._rounds and is_of_before):
-            found = self.pair.suspects(db, self.options)
+            found = self.pair.suspects(db)
             if self._rounds:
                 self._note_round(found)
-            left = (self.options.max_runs or sys.maxsize) - self._planned - self._planned_before
-            both = self.options.grows_both
+            left = (options.max_runs or sys.maxsize) - self._planned - self._planned_before
             most = left // 2 if both and not is_of_before else left
             before, after = share_out(found, most, both=both)
             earlier, self._added = self._added, sum(_added(test.rate) for test in found)
@@ -106,7 +104,7 @@ class Rounds:
                     show = f"kindlm show {self.run}"
                     self.ended = typed(f"No repeat of the last round was answered: {show}")
                 elif not (before or after):
-                    self.ended = f"--max-runs {self.options.max_runs} is used up."
+                    self.ended = f"--max-runs {options.max_runs} is used up."
             if self.ended or not (before or after):
                 break
             self._rounds += 1
@@ -159,22 +157,18 @@ def _added(rate: CheckPair) -> int:
 class RepeatsOfBefore:
     """Adds repeats to BEFORE with the suites in a folder, for half of the cost limit."""
 
-    def __init__(
-        self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions, project: str
-    ) -> None:
-        assert options.both is not None
+    def __init__(self, db: sqlite3.Connection, pair: SettledPair, project: str) -> None:
         # Without a configured name, the project would be named after the folder of the checkout.
         self._environ = {**os.environ, "KINDLM_PROJECT": project}
         self._pair = pair
-        self._options = options
-        self._folder: Path = options.both
+        self._options = pair.options
         self._earlier = {run for (run,) in db.execute(_ADDED, (pair.before,))}
 
     def check(self, database: Path) -> bool:
         """Return whether the folder holds the suites that BEFORE ran."""
         done = subprocess.run(
             [*self._command(database), "--dry-run"],
-            cwd=self._folder,
+            cwd=self._options.both,
             env=self._environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -190,19 +184,19 @@ class RepeatsOfBefore:
         The process that adds them stops if this one does.
         """
         command = [*self._command(database), "--max-runs", str(repeats)]
-        if self._options.max_cost_usd is not None:
+        if (limit := self._options.max_cost_usd) is not None:
             _, spent = self.made(db)
             if spent is None:
                 return (
                     "The cost of BEFORE's repeats is unknown, so --max-cost cannot be kept:"
                     " add the price of the model under `prices`."
                 )
-            if not exceeds(self._options.max_cost_usd / 2, spent):
+            if not exceeds(limit / 2, spent):
                 return "BEFORE's half of --max-cost is used up."
-            command += ["--max-cost", f"{self._options.max_cost_usd / 2 - spent:.12f}"]
+            command += ["--max-cost", f"{limit / 2 - spent:.12f}"]
         process = await asyncio.create_subprocess_exec(
             *command,
-            cwd=self._folder,
+            cwd=self._options.both,
             env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -216,7 +210,7 @@ class RepeatsOfBefore:
             if process.returncode is None:
                 process.terminate()
         failed = await ended != 0
-        return f"BEFORE could not be repeated in {self._folder}." if failed else None
+        return f"BEFORE could not be repeated in {self._options.both}." if failed else None
 
     def made(self, db: sqlite3.Connection) -> tuple[int, float | None]:
         """Return how many repeats were added to BEFORE, and their cost; None if it is unknown."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
-from kindlm.cli.commands.settle_rounds import RepeatsOfBefore, Rounds, SettledPair
-from kindlm.cli.console import fail, is_interactive, note, or_fail, refuse, show
+from kindlm.cli.commands.settle_rounds import RepeatsOfBefore, Rounds, SettledPair, is_named
+from kindlm.cli.console import fail_if, is_interactive, note, or_fail, refuse, show
 from kindlm.cli.history import (
     commit_named,
     open_history,
@@ -24,7 +24,6 @@ from kindlm.cli.run_recording import held_signals, record_run
 from kindlm.config import suite_identity
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.diff.evidence_values import TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_names import find_sides, one_run
@@ -61,6 +60,7 @@ def settle_runs(options: SettleOptions) -> int:
             _require_live(RunView(db, before))
         diff = compare_runs(db, before, after, DiffOptions())
         pair = SettledPair(
+            options,
             before,
             after,
             diff.counted_attempts,
@@ -75,15 +75,14 @@ def settle_runs(options: SettleOptions) -> int:
             for check in diff.details(test).checks
             if check.key is not None
         }
-        found = pair.suspects(db, options)
+        found = pair.suspects(db)
         repeated = RunView(db, pair.recorded.run).info
         unseen = lacking_text(diff.before) if diff.lacked_results else None
         of_before = None
         if options.both is not None:
-            of_before = RepeatsOfBefore(db, pair, options, project_name(project.root))
-    names = {name.casefold() for key in pair.tests for name in (key.suite, key.name)}
+            of_before = RepeatsOfBefore(db, pair, project_name(project.root))
     for part in options.tests:
-        if not any(part.casefold() in name for name in names):
+        if not any(is_named(key, part) for key in pair.tests):
             refuse(
                 f"No test or suite of these runs has {part!r} in its name.",
                 "Leave --test out to settle all of them.",
@@ -103,7 +102,7 @@ def settle_runs(options: SettleOptions) -> int:
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
-    request = _request_repeats(pair, open_tests, project, options)
+    request = _request_repeats(pair, open_tests, project)
     if options.dry_run or not options.of_before:  # each round of BEFORE is a process
         warn_of_other_commit(repeated, project.root)
     if of_before is not None and not of_before.check(request.database):
@@ -115,27 +114,22 @@ def settle_runs(options: SettleOptions) -> int:
             "Check out the commit of BEFORE elsewhere: git worktree add ../old COMMIT",
         )
     if not options.of_before:
-        note(_chances(pair.tests, open_tests, options))
+        note(_chances(pair, open_tests))
     if options.dry_run:
         sides = [test.room + (test.room_before if options.grows_both else 0) for test in found]
         most = min(sum(sides), options.max_runs or sys.maxsize)
         write_planned(settled, most, sys.stdout, report_options(options.database))
         return 0
-    rounds = Rounds(new_run_id(), request.database, pair, options, of_before)
-    return _settle(rounds, request, settled)
+    return _settle(Rounds(new_run_id(), request.database, pair, of_before), request, settled)
 
 
-def _chances(
-    tests: Mapping[QualifiedName, TestPair],
-    open_tests: Sequence[QualifiedName],
-    options: SettleOptions,
-) -> str:
+def _chances(pair: SettledPair, open_tests: Sequence[QualifiedName]) -> str:
     """Return how likely repeats are to confirm a drop, for the user to know before they cost."""
     both, alone = (
-        round(100 * chance_to_settle(tests, open_tests, both=sides)) for sides in (True, False)
+        round(100 * chance_to_settle(pair.tests, open_tests, both=sides)) for sides in (True, False)
     )
     text = "If these tests dropped by 30 points, more repeats of"
-    if options.grows_both:
+    if pair.options.grows_both:
         return f"{text} both sides confirm at least {both} of 100 of them."
     few = f"at least {alone} of 100" if alone else "almost none"
     text = f"{text} AFTER confirm {few} of them"
@@ -145,8 +139,7 @@ def _chances(
 
 
 def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
-    pair, options, run = rounds.pair, rounds.options, rounds.run
-    then = pair.recorded
+    options, then = rounds.pair.options, rounds.pair.recorded
     settling = Settling(then.run, then.baselines, then.cassettes, rounds.next)
     limits = replace(request.limits, is_part=options.grows_both)
     request = replace(request, settling=settling, limits=limits)
@@ -155,16 +148,16 @@ def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
     with held_signals() as held:
         open_log(request.database).close()  # created, or the command ends
         try:
-            with stream_lock(request.database, f"settling/{pair.recorded.run}"):
-                record_run(request, run, progress=progress, held=held)
+            with stream_lock(request.database, f"settling/{then.run}"):
+                record_run(request, rounds.run, progress=progress, held=held)
         except LockHeldError as error:
-            message = f"Run {pair.recorded.run} is being settled already, in {error.by}."
+            message = f"Run {then.run} is being settled already, in {error.by}."
             refuse(message, "Wait until it has ended.")
         return _report(rounds, settled)
 
 
 def _report(rounds: Rounds, settled: Settled) -> int:
-    options, of_before = rounds.options, rounds.of_before
+    options, of_before = rounds.pair.options, rounds.of_before
     with open_recorded(rounds.database, rounds.run) as view:
         for suite in view.suites:
             if suite.error_code is not None:
@@ -173,7 +166,7 @@ def _report(rounds: Rounds, settled: Settled) -> int:
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
         costs = view.summary.paid.whole_usd, cost_before
         settled = settled._replace(
-            suspects=rounds.pair.suspects(view.db, options),
+            suspects=rounds.pair.suspects(view.db),
             run=rounds.run,
             repeats=view.summary.executions.tested,
             cost_usd=None if None in costs else sum(filter(None, costs)),
@@ -205,14 +198,14 @@ def _require_live(view: RunView) -> None:
 
 
 def _request_repeats(
-    pair: SettledPair, tests: Sequence[QualifiedName], project: Project, options: SettleOptions
+    pair: SettledPair, tests: Sequence[QualifiedName], project: Project
 ) -> RunRequest:
     """Return the request for more repeats of some tests, with the suites of the repeated run.
 
     The command ends if a suite has changed since, or if a provider cannot be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
-    then = pair.recorded.options
+    options, then = pair.options, pair.recorded.options
     cost = options.max_cost_usd
     if cost is not None and options.both is not None:
         cost /= 2  # the other half is for BEFORE, which another process repeats
@@ -238,9 +231,8 @@ def _request_repeats(
                 providers[name] = replace(each, base_url="http://127.0.0.1")
         suite = replace(planned.suite, providers=providers)
         wanted = [(entry.case, target) for entry in planned.cases for target in entry.targets]
-        lost = lost_access(suite, wanted, pair.recorded, request.environ)
-        if lost is not None:
-            fail([lost])  # errored repeats count as failed
+        # Errored repeats count as failed.
+        fail_if(lost_access(suite, wanted, pair.recorded, request.environ))
     return replace(request, selection=selection)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import typer
-
 from kindlm.cli.console import or_fail
-from kindlm.cli.history import exit_code, find_execution, open_view, report_options
+from kindlm.cli.history import exit_for, find_execution, open_view, report_options
 from kindlm.cli.options import DATABASE, DURATIONS, EXECUTION, RUN_OR_GROUP
 from kindlm.dataclass import replace
 
@@ -26,8 +24,7 @@ def show_command(
             from kindlm.reports.terminal_report import write_report
 
             write_report(view, sys.stdout, options)
-            if code := exit_code(view):
-                raise typer.Exit(code)
+            exit_for(view)
             return
         from kindlm.reports.terminal.execution_text import render_execution
 

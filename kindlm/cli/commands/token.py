@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, refuse, table
+from kindlm.cli.console import fail_if, note, or_fail, refuse, table
 from kindlm.cli.history import project_here
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option
@@ -104,8 +104,7 @@ def usable_tokens(database: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        if (full := disk_full(database, error)) is not None:
-            fail([full])
+        fail_if(disk_full(database, error))
         refuse(
             f"The file {shown_path(token_file(database))} cannot be used:"
             f" {getattr(error, 'strerror', None) or error}.",
