@@ -10,14 +10,14 @@ from typing import TypeVar
 import typer
 
 from kindlm.cli.commands.replay import ReplayOptions
-from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters
 from kindlm.cli.run_options import as_recorded, load_tests, make_request
 from kindlm.cli.run_recording import Requested, record_run, refuse_unwritten
 from kindlm.dataclass import replace
-from kindlm.errors import Err, Ok, Result, not_there
+from kindlm.errors import not_there
 from kindlm.events.run import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
@@ -58,8 +58,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
             f" rescore {run} -c FILE",
         )
     options = _as_judged(options, source)
-    loaded = _load_again(source, project, options, reporters)
-    request, noted = _rescoring(source, loaded, project, options)
+    request, noted = _rescoring(source, project, options, reporters)
     if options.warnings:
         note(noted)
     return Requested(request, options, reporters).record(new_run_id())
@@ -73,7 +72,7 @@ def _as_judged(options: _Options, source: SourceRun) -> _Options:
 
 
 def _load_again(
-    source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter] = ()
+    source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
 ) -> Loaded:
     """Load the suites in the options, by default those of a run."""
     paths = options.paths or tuple(
@@ -92,19 +91,19 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = as_recorded(options, unfinished, project.root)
         source = or_fail(read_source(db, derived_from, options.suite))
-    loaded = _load_again(source, project, options, reporters)
-    request, _ = _rescoring(source, loaded, project, options)
+    request, _ = _rescoring(source, project, options, reporters)
     request = or_fail(resumed(request, unfinished, force=False))
     return Requested(request, options, reporters).record(unfinished.run)
 
 
 def _rescoring(
-    source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
+    source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter] = ()
 ) -> tuple[RunRequest, str]:
     """Return the request of the new run, and a note on how its tests differ from the recorded ones.
 
     The command ends if no test can be rescored.
     """
+    loaded = _load_again(source, project, options, reporters)
     request = make_request(loaded, project, replace(options, suite=None))
     ran = {(suite.project, suite.name) for suite in source.suites}
     suites = [suite for suite in request.suites if (suite.project, suite.name) in ran]
@@ -237,13 +236,18 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
             options = replace(options, max_cost_usd=limit - spent)
         done += 1
         note(f"{done} of {len(sources)}: run {run}")
-        new = _rescore_one(source, project, options)
-        if new is None:
+        try:
+            known = or_fail(source)
+            judged = _as_judged(replace(options, quiet=True), known)
+            request, _ = _rescoring(known, project, judged)
+        except typer.Exit:  # its errors were shown
             refused.append(run)
             continue
+        new = new_run_id()
+        record_run(request, new, progress=options.progress)
         with open_recorded(project.database, new) as view:
             counts = view.summary.executions
-            before = "passed" if isinstance(source, Ok) and source.value.info.passed else "failed"
+            before = "passed" if known.info.passed else "failed"
             sys.stdout.write(
                 f"{run} → {new}  {before} → {view.status}  "
                 f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
@@ -258,22 +262,6 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     recorded = count(done - len(refused), "run")
     sys.stdout.write(f"{recorded} rescored{left}: {passed:,} pass now.{named}\n")
     return 0 if passed == len(sources) else 1
-
-
-def _rescore_one(source: Result[SourceRun], project: Project, options: TestOptions) -> str | None:
-    """Rescore one of many runs; return the new run, None if it is impossible."""
-    if isinstance(source, Err):
-        show([source.error])
-        return None
-    options = _as_judged(options, source.value)
-    try:
-        loaded = _load_again(source.value, project, replace(options, quiet=True))
-        request, _ = _rescoring(source.value, loaded, project, options)
-    except typer.Exit:  # its errors were shown
-        return None
-    new = new_run_id()
-    record_run(request, new, progress=options.progress)
-    return new
 
 
 def replay(wanted: str | None, options: ReplayOptions) -> int:

@@ -23,7 +23,7 @@ from kindlm.events.run import RunOptions
 from kindlm.generate.corpora import attack_suites, read_attacks
 from kindlm.generate.generation_script import GenerationScript, generation_suite
 from kindlm.generate.recorded_suite import Target, recorded_suites
-from kindlm.generate.recordings import MAX_BYTES, Recording, read_recordings
+from kindlm.generate.recordings import MAX_BYTES, read_recordings
 from kindlm.generate.recordings.own_run import read_execution, recorded_target
 from kindlm.generate.stand_ins import StandIns
 from kindlm.generate.suite_text import check_folder, slug, write_file
@@ -200,18 +200,27 @@ def _report(request: RunRequest, run: str, script: GenerationScript, options: Ge
 
 def write_recorded(options: GenOptions) -> int:
     """Write suites that test for recorded behaviour, and return the exit code."""
-    what = "--from-run" if options.from_trace is None else "--from-trace"
-    refuse_together(what, options, *_PLANNING)
-    if options.from_trace is not None:
-        refuse_together(what, options, "from_run")
+    trace = options.from_trace
+    refuse_together("--from-run" if trace is None else "--from-trace", options, *_PLANNING)
+    if trace is not None:
+        refuse_together("--from-trace", options, "from_run")
     target = _target_of(options)
     project = project_here(options.database)
-    if options.from_run is not None:
-        recordings, recorded, origin = _of_run(options, *options.from_run, project.root)
-        target = replace(recorded, model=target.model) if target.written is None else target
+    if trace is not None:
+        with trace.open("rb") as opened:
+            recordings = or_fail(read_recordings(opened.read(MAX_BYTES + 1), trace))
+        if not recordings:
+            refuse(f"{trace} holds no trace.", "Export one that has ended.")
+        origin = trace.name
     else:
-        assert options.from_trace is not None
-        recordings, origin = _of_file(options.from_trace), options.from_trace.name
+        assert options.from_run is not None
+        run, number = options.from_run
+        with open_view(options.database, run) as view:
+            execution = or_fail(find_execution(view, number))
+            recordings = [read_execution(view.db, execution)]
+            recorded = recorded_target(view.db, execution, project.root, Path(options.output))
+        origin = f"run {view.id}, execution {execution.number}"
+        target = replace(recorded, model=target.model) if target.written is None else target
     redact = Redactor(suite_secrets(run_environment([project.root], os.environ), []))
     stand_ins = StandIns(redact, keep_personal_data=options.keep_personal_data)
     try:
@@ -221,7 +230,7 @@ def write_recorded(options: GenOptions) -> int:
         ]
     except PatternError as error:
         refuse(f"Personal data cannot be found: {error}.", "Use --keep-personal-data.")
-    stem = recordings[0].name if options.from_trace is None else options.from_trace.stem
+    stem = recordings[0].name if trace is None else trace.stem
     file = Path(options.output, f"{slug(stem)}.yaml")
     made = recorded_suites(recordings, target, redact(origin), file)
     for line in made.left_out:
@@ -282,26 +291,6 @@ def _print_command(files: Iterable[Path], tests: int) -> None:
     words = " ".join(shlex.quote(one_line(str(each))) for each in files)
     run = f"Run {count(tests, 'test')}" if tests else "Then run"
     sys.stdout.write(f"\n{run}: kindlm test {words}\n")
-
-
-def _of_run(
-    options: GenOptions, run: str, number: str, root: Path
-) -> tuple[list[Recording], Target, str]:
-    """Return the recording of an execution, its target, and a text that names the execution."""
-    with open_view(options.database, run) as view:
-        execution = or_fail(find_execution(view, number))
-        recording = read_execution(view.db, execution)
-        target = recorded_target(view.db, execution, root, Path(options.output))
-        return [recording], target, f"run {view.id}, execution {execution.number}"
-
-
-def _of_file(file: Path) -> list[Recording]:
-    with file.open("rb") as opened:
-        data = opened.read(MAX_BYTES + 1)
-    found = or_fail(read_recordings(data, file))
-    if not found:
-        refuse(f"{file} holds no trace.", "Export one that has ended.")
-    return found
 
 
 def _target_of(options: GenOptions) -> Target:
