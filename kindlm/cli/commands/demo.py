@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
+from kindlm.cli.commands.init import create_project
 from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import open_recorded
 from kindlm.cli.options import argument
-from kindlm.cli.scaffold import create_project
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm_store import open_reader
@@ -84,7 +84,7 @@ def _write_files(folder: Path, agent: Path) -> None:
             f"The folder {folder} already holds other files.",
             "Name another one: kindlm demo FOLDER",
         )
-    create_project(folder, "agent", overwrite=False)
+    create_project(folder, "agent", {}, overwrite=False)
     agent.write_text(_GOOD, encoding="utf-8")
     mark.touch()
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import chdir, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from kindlm.cli.console import ask, can_ask, note, or_fail
+from kindlm.cli.commands.schema import schema_text
+from kindlm.cli.console import ask, can_ask, note, or_fail, refuse
 from kindlm.cli.options import argument, flag, option
-from kindlm.cli.scaffold import create_project, quoted
 from kindlm.errors import DOCS, Err, KindlmError, Ok, Result, misuse
 from kindlm.values import is_url, url_meant
 from kindlm.wording import shown
@@ -60,6 +61,16 @@ KINDS = (*_OBJECTS, *_SERVICES, _PROGRAM)
 _ASK = "ask"
 """The value of `--agent` without a value."""
 
+_SCHEMA = Path(".kindlm", "kindlm.schema.json")
+_IGNORED = f"""\
+# What kindlm recorded. The schema stays: it lets editors complete kindlm.yaml.
+.kindlm/*
+!{_SCHEMA.as_posix()}
+"""
+
+_UNWRITABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufdd0\ufffe\uffff]")
+"""Characters that JSON does not escape, and that YAML or TOML refuses."""
+
 
 def init_command(
     folder: Path = argument("DIR", "Folder to write to.", default=Path()),
@@ -87,13 +98,9 @@ def init_command(
     if template == "scenario":
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
-        _note_written(folder, create_project(folder, template or "basic", overwrite=force))
+        _write_project(folder, template or "basic", {}, force=force)
     else:
-        name, values = _first_test(agent)
-        written = create_project(folder, name, overwrite=force, values=values)
-        command = "kindlm test test_agent.py" if name == "agent-object" else "kindlm test"
-        assumed = f"Edit {written[0]} where your agent differs from what was assumed."
-        _note_written(folder, written, "" if can_ask() else assumed, command)
+        _write_project(folder, *_first_test(agent), force=force, assumed=not can_ask())
 
 
 def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
@@ -102,7 +109,7 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     On a terminal, kindlm asks for the judge and the variable with its key, never for the key.
     """
     question = f"Who judges answers: {', '.join(_MODELS)}"
-    provider = _asked(question, "openai", lambda text: _one_of(_MODELS)(text.lower()))
+    provider = _asked(question, "openai", lambda text: _provider(text.lower()))
     model, key = _MODELS[provider]
     model = _asked("Which model", model, _model)
     if key is not None:
@@ -116,18 +123,21 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     if agent is not None:
         template = "scenario-url"
         values["__AGENT__"] = quoted(agent)
-    _note_written(folder, create_project(folder, template, overwrite=force, values=values))
+    _write_project(folder, template, values, force=force)
     if agent is not None and not (can_ask() and _offer_to_generate(model, folder)):
         command = _in_folder(folder, 'kindlm gen --description "what it is for"')
         note(f"More tests, written by a model: {command}")
 
 
-def _note_written(
-    folder: Path, written: list[Path], assumed: str = "", command: str = "kindlm test"
+def _write_project(
+    folder: Path, template: str, values: Mapping[str, str], *, force: bool, assumed: bool = False
 ) -> None:
-    note(f"Wrote {', '.join(str(path) for path in written)}.")
+    """Write a project, and say how to go on; `assumed` answers may need an edit."""
+    written = create_project(folder, template, values, overwrite=force)
+    note(f"Wrote {', '.join(map(str, written))}.")
     if assumed:
-        note(assumed)
+        note(f"Edit {written[0]} where your agent differs from what was assumed.")
+    command = "kindlm test test_agent.py" if template == "agent-object" else "kindlm test"
     note(f"Next: {_in_folder(folder, command)}")
 
 
@@ -310,10 +320,7 @@ def _answer(form: str, wanted: str) -> Callable[[str], str]:
     return read
 
 
-def _one_of(names: Iterable[str]) -> Callable[[str], str]:
-    return _answer("|".join(map(re.escape, names)), f"One of {', '.join(names)}, please")
-
-
+_provider = _answer("|".join(_MODELS), f"One of {', '.join(_MODELS)}, please")
 _read_place = _answer(_PLACE, "A module and a name in it, please, such as shop.agent:graph")
 _read_path = _answer(r"/[\w./~-]*", "A path, please, such as /chat")
 _variable = _answer(
@@ -330,3 +337,64 @@ def _command(text: str) -> str:
         if shlex.split(text):
             return text.strip()
     raise typer.BadParameter("A command, please, such as node server.mjs.")
+
+
+def create_project(
+    folder: Path, template: str, values: Mapping[str, str], *, overwrite: bool
+) -> list[Path]:
+    """Write the files of a template into a folder, and return their paths.
+
+    `values` replace the marks of the template. Without `overwrite`, the command ends if one of the
+    files exists. Lines for .gitignore and .env are added to existing files.
+    """
+    source = Path(__file__).parents[1] / "templates" / template
+    marks = {"__PROJECT__": quoted(folder.resolve().name or "my-project"), **values}
+    mark = re.compile("|".join(map(re.escape, marks)))
+    texts = {
+        file.relative_to(source).as_posix(): mark.sub(
+            lambda found: marks[found[0]], file.read_text("utf-8")
+        )
+        for file in sorted(source.rglob("*"))
+        if file.is_file() and file.suffix != ".pyc"
+    }
+    settings = texts.pop("env", "")  # lines for .env
+    existing = [folder / name for name in texts if (folder / name).exists()]
+    if existing and not overwrite:
+        verb = "exists" if len(existing) == 1 else "exist"
+        refuse(
+            f"{', '.join(map(str, existing))} already {verb}; nothing was written.",
+            "Overwrite with --force, or name another folder: kindlm init DIR",
+        )
+    if "kindlm.yaml" in texts:
+        texts[str(_SCHEMA)] = schema_text()
+    written = [folder / name for name in texts]
+    for path, text in zip(written, texts.values(), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())  # encoded first: an error leaves no empty file
+    if _add(folder / ".gitignore", _IGNORED, unless=".kindlm"):
+        written.append(folder / ".gitignore")
+    if settings:
+        first = next(line for line in settings.splitlines() if "=" in line)
+        if _add(folder / ".env", settings, unless=first.partition("=")[0]):
+            written.append(folder / ".env")
+    return written
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of YAML and of TOML.
+
+    This is JSON, in which a "?" replaces the characters that those refuse.
+    """
+    return json.dumps(_UNWRITABLE.sub("?", text), ensure_ascii=False)
+
+
+def _add(path: Path, text: str, *, unless: str) -> bool:
+    """Add a text to a file, unless one of its lines begins with `unless`."""
+    present = path.read_text("utf-8", errors="replace") if path.exists() else ""
+    if any(line.strip().lstrip("/").startswith(unless) for line in present.splitlines()):
+        return False
+    separator = "" if not present or present.endswith("\n") else "\n"
+    blank = "\n" if present else ""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{separator}{blank}{text}")
+    return True
