@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.options import TestOptions
-from kindlm.cli.reporters import STDOUT, distinct, open_output, open_report, spare
+from kindlm.cli.reporters import STDOUT, again, distinct, open_output, open_report, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
@@ -143,9 +142,7 @@ def _not_written(
     file: Path, error: OSError | ValueError, view: RunView, look: ReportOptions, option: str
 ) -> KindlmError:
     reason = getattr(error, "strerror", None) or str(error)
-    again = ["kindlm", "report", view.id, "--format", "compliance", option, "FILE"]
-    again += [] if look.database is None else ["--db", look.database]
     return broken(
         f"The compliance report could not be written to {file}: {reason}.",
-        f"The run is recorded; write it again: {shlex.join(again)}",
+        f"The run is recorded; write it again: {again(view, 'compliance', look, option, 'FILE')}",
     )

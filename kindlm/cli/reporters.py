@@ -139,21 +139,23 @@ def write_reports(
                 with open_report(file) as out:
                     wrong = reporter.write(view, out, replace(options, color=False))
         except Raised as none:
-            again = _again(view, name, file or Path("FILE"), options)
-            wrong = replace(none.error, hint=f"{none.error.hint}. Then: {again}")
+            then = again(view, name, options, "-o", str(file or "FILE"))
+            wrong = replace(none.error, hint=f"{none.error.hint}. Then: {then}")
         except OSError as error:
             if file is None:
                 raise
+            then = again(view, name, options, "-o", str(file))
             wrong = broken(
                 f"The {name} report could not be written to {file}: {error.strerror}.",
-                f"The run is recorded; write it again: {_again(view, name, file, options)}",
+                f"The run is recorded; write it again: {then}",
             )
         errors += [] if wrong is None else [wrong]
     return errors
 
 
-def _again(view: RunView, report: str, file: Path, options: ReportOptions) -> str:
-    words = ["kindlm", "report", view.id, "--format", report, "-o", str(file)]
+def again(view: RunView, report: str, options: ReportOptions, *output: str) -> str:
+    """Return the command that writes a report of a recorded run."""
+    words = ["kindlm", "report", view.id, "--format", report, *output]
     words += [] if options.database is None else ["--db", options.database]
     return shlex.join(words)
 

@@ -1,4 +1,7 @@
-"""`kindlm history backup`: copy a history while it is in use, and check the copy."""
+"""`kindlm history backup`: copy a history while it is in use, and check the copy.
+
+Other commands remove copies of content from here, after some of it was erased.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from kindlm.cli.console import fail, note, refuse
-from kindlm.cli.erased_copies import UNFINISHED_BACKUP, remove_unfinished_backups
+from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import existing_history
 from kindlm.cli.history_errors import salvage_hint
 from kindlm.cli.options import DATABASE, argument
@@ -22,6 +24,9 @@ from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.database import code_of
 from kindlm_store.verification import verify_file
+
+_UNFINISHED = ".kindlm-part"
+"""The end of the name of a backup in progress."""
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -41,11 +46,11 @@ def backup_command(
             f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
         )
     # Renamed once it is complete and checked.
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{UNFINISHED_BACKUP}")
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     locked = None
     try:
         with closing(open_reader(source)) as reader:
-            remove_unfinished_backups(file.parent)
+            _remove_unfinished(file.parent)
             # Locked until it is complete, and only for its owner.
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
             locked = os.open(part, flags, 0o600)
@@ -92,3 +97,30 @@ def _unlike(what: str, source: Path) -> KindlmError:
         f"No backup was made: the history differs from what was recorded: {what}.",
         f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
     )
+
+
+def remove_copies(history: Path) -> None:
+    """Remove the search index and unfinished backups; warn if the index cannot be removed."""
+    from kindlm.history.search import index_file, remove_index
+
+    try:
+        remove_index(history)
+    except OSError as error:
+        warn(
+            f"{index_file(history)} cannot be removed: {error.strerror or error}. It may hold"
+            " words of what was erased.",
+            "Delete that file: it is made anew when somebody searches.",
+        )
+    _remove_unfinished(history.parent)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the backups of killed processes in a folder: they hold all content of a history.
+
+    The process of a backup in progress holds a lock on it.
+    """
+    for part in folder.glob(f".*{_UNFINISHED}"):
+        with suppress(OSError), part.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for each in files_of(part):
+                each.unlink(missing_ok=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
+from kindlm.cli.commands.backup import remove_copies
 from kindlm.cli.console import fail, note, show, warn
-from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
 from kindlm.cli.history_errors import RESTORE
 from kindlm.cli.options import DATABASE, argument

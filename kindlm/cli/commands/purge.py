@@ -12,8 +12,8 @@ from pathlib import Path
 
 import typer
 
+from kindlm.cli.commands.backup import remove_copies
 from kindlm.cli.console import fail, note, refuse, warn
-from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import named_run
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal

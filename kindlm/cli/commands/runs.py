@@ -36,8 +36,6 @@ _TREND_HEADER = (
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
-_ABSENT = " "
-
 
 def runs_command(
     test: str | None = option("--test -t NAME", "Show this test over time."),
@@ -243,12 +241,8 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
 
 def sparkline(values: Sequence[float | None], high: float) -> str:
     """Return a bar from 0 to `high` for each value, and a space for None."""
+    parts = (None if value is None else value / high if high else 1.0 for value in values)
     top = len(_BLOCKS) - 1
-
-    def bar(value: float | None) -> str:
-        if value is None:
-            return _ABSENT
-        part = value / high if high else 1.0
-        return _BLOCKS[round(min(max(part, 0.0), 1.0) * top)]
-
-    return "".join(map(bar, values))
+    return "".join(
+        " " if part is None else _BLOCKS[round(min(max(part, 0.0), 1.0) * top)] for part in parts
+    )
