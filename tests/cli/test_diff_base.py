@@ -133,11 +133,16 @@ def test_the_comment_of_an_earlier_commit_does_not_stay_without_a_comparison(
     assert github.comments == []
     assert kindlm("diff", "--base", "main", "--comment").code == 0
     assert "UNCHANGED" in github.comments[0]["body"]
-    for wanted in (other, ("f2gone",)):
+    damaged = here / "damaged.db"
+    damaged.write_text("no history")
+    setting = here / "kindlm.toml"
+    for wanted in (other, ("f2gone",), ("--db", str(damaged)), ("-o", str(history.path)), ()):
+        if not wanted:
+            setting.write_text("[diff]\nregression_threshold = 2\n")
         github.comments[0]["body"] = github.comments[0]["body"].replace("NOT COMPARED", "x")
         assert kindlm("diff", "--base", "main", "--comment", *wanted).code == 1
         (comment,) = github.comments
-        assert "NOT COMPARED" in comment["body"]
+        assert "NOT COMPARED" in comment["body"], wanted
         assert "UNCHANGED" not in comment["body"]
 
 

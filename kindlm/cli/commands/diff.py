@@ -109,14 +109,14 @@ def diff_command(
         if None not in sides:
             refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")
         sides = (None, sides[0] if sides[1] is None else sides[1])
+    output = None if output == STDOUT else output
     with _commented(comment):
         history = existing_history(db)
-    output = None if output == STDOUT else output
-    if output is not None and is_history(output, history.database):
-        refuse(f"The comparison would overwrite the history: {output}.", "Name another file.")
-    threshold = or_fail(regression_threshold(history.root))
-    options = DiffOptions(FailOn(fail_on), test, regression_threshold=threshold)
-    shown = report_options(db)
+        if output is not None and is_history(output, history.database):
+            refuse(f"The comparison would overwrite the history: {output}.", "Name another file.")
+        threshold = or_fail(regression_threshold(history.root))
+        options = DiffOptions(FailOn(fail_on), test, regression_threshold=threshold)
+        shown = report_options(db)
     with _commented(comment), open_history(db) as reader:
         if base is not None:
             branch = Base(base, url, insecure, comment)
@@ -229,7 +229,7 @@ def _commented(is_wanted: bool) -> Iterator[None]:
     """On an error, replace an earlier comment: it must not pass for the result of this commit."""
     try:
         yield
-    except typer.Exit:
+    except Exception:  # also one that ends the command as a crash
         if is_wanted:
             _keep_comment(_NOT_COMPARED, create=False)
         raise
