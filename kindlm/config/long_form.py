@@ -25,18 +25,83 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.shapes import Sections, keys_of, shapes_of
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
 from kindlm.config.templates import prompt_templates
 from kindlm.config.test_schema import messages_fit
-from kindlm.document import Document, Node, section
+from kindlm.document import Document, Node, Path, section
 from kindlm.packages import own, own_names
 from kindlm.plugins import Adapter, Provider
 from kindlm.section import Described
+
+Sections = tuple[type[Described], ...]
+
+
+class Key(NamedTuple):
+    """A key of a section: its field, and whether it holds one value, a list or a mapping.
+
+    `sections` describe its value, or those in it, if they are mappings.
+    """
+
+    field: FieldInfo
+    is_list: bool
+    is_mapping: bool
+    sections: Sections
+
+
+@cache
+def keys_of(section: type[Described]) -> dict[str, Key]:
+    """Return the keys of a section as the file spells them; other names of a key last."""
+    found: dict[str, Key] = {}
+    others: dict[str, Key] = {}
+    for name, field in section.model_fields.items():
+        first, *more = getattr(field.validation_alias, "choices", (field.alias or name,))
+        found[first] = Key(field, *_held([field.annotation]))
+        others |= dict.fromkeys(more, found[first])
+    return found | others
+
+
+def keys_at(model: type[Described], path: Path) -> dict[str, Key]:
+    """Return the keys of the section at a path; {} if there is another value."""
+    if not path:
+        return keys_of(model)
+    key, below = keys_of(model).get(str(path[0])), path[1:]
+    if key is None or not key.sections:
+        return {}
+    if key.is_list or key.is_mapping:
+        if not below or isinstance(below[0], int) is not key.is_list:
+            return {}
+        below = below[1:]
+    # Of several forms of a value, the first is the usual one.
+    return keys_at(key.sections[0], below)
+
+
+def _held(annotations: list[Any]) -> tuple[bool, bool, Sections]:
+    """Return what a union of types holds, as in `Key`. With `str` in it, it is no list."""
+    todo, sections = [*annotations], list[type[Described]]()
+    is_list = is_mapping = is_text = False
+    for each in todo:  # which grows
+        origin, arguments = get_origin(each), get_args(each)
+        if origin in (Union, UnionType):
+            todo += arguments
+        elif origin is Annotated:
+            todo.append(arguments[0])
+        elif origin in (list, dict):
+            is_list, is_mapping = is_list or origin is list, is_mapping or origin is dict
+            sections += _held([arguments[-1]])[-1]
+        elif each is str:
+            is_text = True
+        elif isinstance(each, type) and issubclass(each, Described):
+            sections.append(each)
+    return is_list and not is_text, is_mapping and not is_list, tuple(sections)
+
 
 ALONE = {"agent": "agents", "model": "models"}
 """Keys that hold the only entry of a list, with the key of the list."""
@@ -70,19 +135,19 @@ def write_out(
 def write_out_section(node: Node, sections: Sections) -> None:
     """Write out a mapping in place; each of its keys belongs to one of the sections."""
     for key in list(node.children):
-        described = (shapes_of(each).get(str(key)) for each in sections)
-        shape = next((each for each in described if each is not None), None)
-        if shape is None or not (shape.is_list or shape.sections):
+        named = (keys_of(each).get(str(key)) for each in sections)
+        held = next((each for each in named if each is not None), None)
+        if held is None or not (held.is_list or held.sections):
             continue
         child = node.children[key]
-        if shape.is_list and _is_alone(child, shape.sections):
+        if held.is_list and _is_alone(child, held.sections):
             child = _in_place_of(child, Node.sequence(child, child))
             node.put(key, child)
-        if shape.is_list or shape.is_mapping:
+        if held.is_list or held.is_mapping:
             for part in child.children if isinstance(child.value, (list, dict)) else ():
-                _write_out_entry(child, part, shape.sections)
+                _write_out_entry(child, part, held.sections)
         else:
-            _write_out_entry(node, key, shape.sections)
+            _write_out_entry(node, key, held.sections)
 
 
 def _write_out_entry(parent: Node, key: str | int, sections: Sections) -> None:
@@ -169,8 +234,7 @@ def _fill_in(
     for judge in judges:
         if judge is not None and isinstance(judge.value, str):
             _add_judge(root, judge)
-    _add_providers(root, explicit)
-    _add_keys(root)
+    _fill_in_providers(root, explicit)
     for prompt in (root.child("prompts") or Node({}, 0)).children.values():
         if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
             _default(prompt, "user", _INPUT)
@@ -248,11 +312,11 @@ def _add_judge(root: Node, judge: Node) -> None:
         root.put("models", Node.sequence(models, *models.children.values(), model))
 
 
-def _add_providers(root: Node, explicit: Collection[int]) -> None:
+def _fill_in_providers(root: Node, explicit: Collection[int]) -> None:
     """Add entries for providers of kindlm that models name, unless they have required options.
 
     `explicit` are the models with a key `provider`. If the file has `providers`, that key refers to
-    them, and a missing entry is an error.
+    them, and a missing entry is an error. Entries without a `baseUrl` get the usual `apiKeyEnv`.
     """
     are_configured = bool(section(root.value, "providers"))
     for at, model in root.entries("models").items():
@@ -269,10 +333,6 @@ def _add_providers(root: Node, explicit: Collection[int]) -> None:
                 _default(settings, "apiKeyEnv", kind.usual_key_variable)
             providers.put(str(name), settings)
             root.put("providers", providers)
-
-
-def _add_keys(root: Node) -> None:
-    """Add the usual `apiKeyEnv` to providers without a `baseUrl`."""
     for name, settings in (root.child("providers") or Node({}, 0)).children.items():
         if not isinstance(settings.value, dict) or "baseUrl" in settings.value:
             continue

@@ -16,9 +16,8 @@ from pydantic_core import ErrorDetails
 
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.long_form import ALONE
+from kindlm.config.long_form import ALONE, keys_at, keys_of
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.shapes import keys_at, keys_of
 from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, is_own, options_of_package, provided
@@ -246,10 +245,10 @@ def _example(model: type[Described], place: Path) -> str | None:
     keys = keys_at(model, place[:-1])
     if place and isinstance(place[-1], str) and not keys:
         return _example(model, place[:-1])  # a name that the user chose
-    field = keys.get(str(place[-1])) if place else None
-    if field is None or not field.examples:
+    key = keys.get(str(place[-1])) if place else None
+    if key is None or not key.field.examples:
         return None
-    text = json.dumps(field.examples[0], ensure_ascii=False, default=str)
+    text = json.dumps(key.field.examples[0], ensure_ascii=False, default=str)
     return f"{place[-1]}: {_QUOTED.sub(lambda word: word[1], text)}"
 
 

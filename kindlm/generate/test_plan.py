@@ -68,28 +68,18 @@ def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTurn:
-    """A message of the user, and the checks of its answer as in a scenario in YAML.
-
-    A comment precedes each kind of checks.
-    """
-
-    says: str
-    checks: tuple[Comment | Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedScenario:
     """A planned conversation; `why` says what it could find.
 
-    `user` are the traits of the user, by the fields of a `Persona`.
+    `user` are the traits of the user, by the fields of a `Persona`. `turns` are messages and their
+    checks, as in a scenario in YAML. A comment precedes each kind of checks.
     """
 
     category: str
     title: str
     why: str
     user: Mapping[str, str]
-    turns: tuple[PlannedTurn, ...]
+    turns: tuple[Mapping[str, Any], ...]
 
 
 def in_turn(
@@ -186,7 +176,7 @@ def _scenario(
         f"it has {len(turns)} messages": not 1 <= len(turns) <= _MOST_TURNS,
         "it has one message only": category == "multi-turn" and len(turns) == 1,
         "it needs no tool": category == TOOL_USE and not any(it["tools"] for it in item["turns"]),
-        "it says nothing about the answers": not any(turn.checks for turn in turns),
+        "it says nothing about the answers": not any("expect" in turn for turn in turns),
     }
     for fault, is_found in faults.items():
         if is_found:
@@ -198,7 +188,7 @@ def _scenario(
     return PlannedScenario(category, title, why or title, user, turns)
 
 
-def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:
+def _turn(item: Mapping[str, Any], tools: Collection[str]) -> dict[str, Any]:
     says = spoken(item["says"], _LONGEST_MESSAGE)
     if not says:
         raise ValueError("a message of it is empty")
@@ -220,7 +210,7 @@ def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:
     checks = list[Comment | Mapping[str, Any]]()
     for about, of_kind in kinds.items():
         checks += [Comment(about), *of_kind] if of_kind else []
-    return PlannedTurn(says, tuple(checks))
+    return {"says": says} | ({"expect": checks} if checks else {})
 
 
 def _rules(texts: list[str]) -> list[str]:
@@ -245,20 +235,24 @@ def is_name(text: str) -> bool:
 # The files
 
 
-def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
-    """Return the name and the text of a scenario's file."""
-    stem = f"{slug(scenario.category)}_{slug(scenario.title)}"
-    if order.form == "yaml":
-        return f"{stem}.yaml", scenario_yaml(scenario, order.written_agent)
-    return f"test_{stem}.py", _python_text(scenario, stem, order.written_agent)
-
-
 _INDENT = "    "
 _ORIGIN = "Written by `kindlm gen` from the plan of a model. Edit it as you like."
 
 
-def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
-    """Return the file of a scenario in Python, with a function `test_{name}`."""
+def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
+    """Return the name and the text of a scenario's file."""
+    stem, agent = f"{slug(scenario.category)}_{slug(scenario.title)}", order.written_agent
+    if order.form == "yaml":
+        document: dict[str | Comment, Any] = {
+            Comment(_ORIGIN): None,
+            "name": scenario.title,
+            "description": scenario.why,
+            "tags": [scenario.category, "generated"],
+            **({} if agent is None else {"agent": agent}),
+            "persona": dict(scenario.user),
+            "turns": list(scenario.turns),
+        }
+        return f"{stem}.yaml", yaml_text(document)
     traits = (f"{name}={_python_literal(text)}" for name, text in scenario.user.items())
     options = [_python_literal(scenario.title), f'tags=["{scenario.category}", "generated"]']
     if agent is not None:
@@ -272,12 +266,12 @@ def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str
         "",
         "",
         *_exploded("@scenario", options),
-        f"async def test_{name}(t: Trial) -> None:",
+        f"async def test_{stem}(t: Trial) -> None:",
         *_docstring(scenario.why, _INDENT),
     ]
     for number, turn in enumerate(scenario.turns, start=1):
         lines += [*([""] if number > 1 else []), *_turn_lines(turn, f"r{number}")]
-    return "\n".join(lines) + "\n"
+    return f"test_{stem}.py", "\n".join(lines) + "\n"
 
 
 def _docstring(text: str, indent: str, more: str = "") -> list[str]:
@@ -292,10 +286,10 @@ def _docstring(text: str, indent: str, more: str = "") -> list[str]:
     return textwrap.indent(f'"""{body}{end}"""', indent).split("\n")
 
 
-def _turn_lines(turn: PlannedTurn, reply: str) -> Iterator[str]:
-    kept = f"{reply} = " if turn.checks else ""
-    yield from _call(f"{kept}await t.agent.send", f"user.says({_python_literal(turn.says)})")
-    for check in turn.checks:
+def _turn_lines(turn: Mapping[str, Any], reply: str) -> Iterator[str]:
+    kept = f"{reply} = " if "expect" in turn else ""
+    yield from _call(f"{kept}await t.agent.send", f"user.says({_python_literal(turn['says'])})")
+    for check in turn.get("expect", ()):
         if isinstance(check, Comment):
             yield f"{_INDENT}# {check.text}"
             continue
@@ -320,24 +314,6 @@ def _exploded(function: str, arguments: Iterable[str], indent: str = "") -> list
     """Return a call with a line for each argument, and a comma after the last one."""
     inner = (f"{indent}{_INDENT}{argument}," for argument in arguments)
     return [f"{indent}{function}(", *inner, f"{indent})"]
-
-
-def scenario_yaml(scenario: PlannedScenario, agent: str | None) -> str:
-    """Return the file of a scenario in YAML; `agent` is the URL of the agent, if needed."""
-    return yaml_text(
-        {
-            Comment(_ORIGIN): None,
-            "name": scenario.title,
-            "description": scenario.why,
-            "tags": [scenario.category, "generated"],
-            **({} if agent is None else {"agent": agent}),
-            "persona": dict(scenario.user),
-            "turns": [
-                {"says": turn.says, **({"expect": list(turn.checks)} if turn.checks else {})}
-                for turn in scenario.turns
-            ],
-        }
-    )
 
 
 def _python_literal(text: str) -> str:

@@ -23,15 +23,7 @@ from kindlm.errors import Err, Ok
 from kindlm.formats.discovery import discover
 from kindlm.generate.generation_script import profile_text
 from kindlm.generate.suite_text import BRACES, Comment, literal, one_line, suite_text
-from kindlm.generate.test_plan import (
-    CATEGORIES,
-    Order,
-    PlannedScenario,
-    PlannedTurn,
-    ReadPlan,
-    rendered,
-    scenario_yaml,
-)
+from kindlm.generate.test_plan import CATEGORIES, Order, PlannedScenario, ReadPlan, rendered
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios
 from kindlm.values import filled
@@ -119,15 +111,16 @@ def comments(text: str) -> list[str]:
 def plain(scenario: PlannedScenario) -> PlannedScenario:
     """A scenario of the same shape whose texts are harmless."""
     turns = tuple(
-        PlannedTurn(
-            "hello",
-            tuple(
+        {"says": "hello"}
+        | {
+            key: [
                 each
                 if isinstance(each, Comment) or "tool_called" in each
                 else filled(each, lambda _: "plain")
-                for each in turn.checks
-            ),
-        )
+                for each in turn[key]
+            ]
+            for key in turn.keys() & {"expect"}
+        }
         for turn in scenario.turns
     )
     user = dict.fromkeys(scenario.user, "plain")
@@ -153,13 +146,13 @@ def test_what_a_user_says_is_what_the_file_says(item: dict[str, object]) -> None
     for scenario in planned(item):
         _, text = rendered(scenario, order(Path("nowhere")))
         literals = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
-        said = {turn.says for turn in scenario.turns}
+        said = {turn["says"] for turn in scenario.turns}
         given: dict[str, Any] = item
         expected = [expected_checks(turn) for turn in given["turns"]]
         rules = {text for checks in expected for _, text in texts(checks, ())}
         assert said | rules | {scenario.title} <= literals
-        document = yaml.safe_load(scenario_yaml(scenario, None))
-        assert [turn["says"] for turn in document["turns"]] == [t.says for t in scenario.turns]
+        document = yaml.safe_load(rendered(scenario, order(Path("nowhere"), "yaml"))[1])
+        assert [turn["says"] for turn in document["turns"]] == [t["says"] for t in scenario.turns]
         assert set(document) == {"name", "description", "tags", "persona", "turns"}
         assert document["description"] == scenario.why
         assert [turn.get("expect", []) for turn in document["turns"]] == expected
@@ -258,7 +251,7 @@ def test_a_megabyte_is_cut(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_files_are_words_of_any_alphabet(title: str, name: str, tmp_path: Path) -> None:
-    scenario = PlannedScenario("edge", title, "w", {"role": "u"}, (PlannedTurn("a"),))
+    scenario = PlannedScenario("edge", title, "w", {"role": "u"}, ({"says": "a"},))
     assert rendered(scenario, order(tmp_path))[0] == name
 
 
