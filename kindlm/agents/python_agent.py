@@ -151,8 +151,7 @@ class PythonAgent:
             if is_cancelled(raised):
                 raise
             if isinstance(raised, AssertionError) or is_of_pytest(raised, "Failed"):
-                error = _crashed(self._who, raised, self._folders)
-                raise ConversationSpoilt(error) from raised
+                raise ConversationSpoilt(self._crashed(raised)) from raised
             _log.exception("%s failed while closing", self._who.title)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -168,7 +167,7 @@ class PythonAgent:
                     result = await known.send(agent, request)
                     # A streamed result is produced while it is read.
                     sent = last_user_text(request)
-                    reply = await _read_answer(self._who, result, sent, self._reading, known)
+                    reply = await self._read(result, sent, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
         except AgentFailure as failed:
             return Err(failed.error)
@@ -179,7 +178,7 @@ class PythonAgent:
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
                 return Err(self._who.timed_out(request.timeout_s))
-            return Err(_crashed(self._who, raised, self._folders))
+            return Err(self._crashed(raised))
         finally:
             MESSAGE_HEADERS.reset(headers)
         warnings = request_warnings(
@@ -216,6 +215,45 @@ class PythonAgent:
             raise AgentFailure(self._who.misconfigured(wrong, _WRITE_A_FUNCTION))
         return send, framework_for(send)
 
+    async def _read(self, result: Any, sent: str, known: Framework) -> AgentReply:
+        """Return the reply in the result for the message `sent`; `known` called the agent.
+
+        Raises what a framework raises while it reads its result, and `AgentFailure` without an
+        answer.
+        """
+        who = self._who
+        if isinstance(result, Err):
+            wrong = wrong_error(result.error)
+            raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN) if wrong else result.error)
+        result = result.value if isinstance(result, Ok) else result
+        raw = ""
+        try:
+            is_reply = isinstance(result, AgentReply)
+            reply = result if is_reply else await reply_of(result, sent, known=known)
+            if reply is None and isinstance(result, str):
+                return read_reply(result, Reading())
+            if reply is None:
+                raw = _to_json(result)
+                return replace(_read_json(raw, sent, self._reading), raw=raw)
+        except UnreadableReply as error:
+            raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
+        if isinstance(reply.tool_uses, list):
+            reply = replace(reply, tool_uses=tuple(reply.tool_uses))
+        # What kindlm read itself has the right types.
+        wrong = wrong_with(reply, AgentReply) if is_reply else None
+        wrong = wrong or impossible(reply)
+        if wrong is not None:
+            raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN))
+        return replace(reply, tool_uses=with_ids(reply.tool_uses))
+
+    def _crashed(self, raised: BaseException) -> KindlmError:
+        words = error_text(raised, self._who.quote)
+        return self._who.failed(
+            f"{self._who.title} raised {words}{_at(raised, self._folders)}",
+            _ONE_LOOP if "event loop" in words.lower() else "See the traceback with --verbose",
+            trace=user_trace(raised, _is_of_user),
+        )
+
 
 def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
     """Return a span of OpenTelemetry around an answer, if the code makes spans.
@@ -229,38 +267,6 @@ def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
 
     context = propagate.extract(headers)
     return trace.get_tracer("kindlm").start_as_current_span("answer", context=context)
-
-
-async def _read_answer(
-    who: Who, result: Any, sent: str, reading: Reading, framework: Framework
-) -> AgentReply:
-    """Return the reply in the result for the message `sent`; `framework` called the agent.
-
-    Raises what a framework raises while it reads its result, and `AgentFailure` without an answer.
-    """
-    if isinstance(result, Err):
-        wrong = wrong_error(result.error)
-        raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN) if wrong else result.error)
-    result = result.value if isinstance(result, Ok) else result
-    raw = ""
-    try:
-        is_reply = isinstance(result, AgentReply)
-        reply = result if is_reply else await reply_of(result, sent, known=framework)
-        if reply is None and isinstance(result, str):
-            return read_reply(result, Reading())
-        if reply is None:
-            raw = _to_json(result)
-            return replace(_read_json(raw, sent, reading), raw=raw)
-    except UnreadableReply as error:
-        raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
-    if isinstance(reply.tool_uses, list):
-        reply = replace(reply, tool_uses=tuple(reply.tool_uses))
-    # What kindlm read itself has the right types.
-    wrong = wrong_with(reply, AgentReply) if is_reply else None
-    wrong = wrong or impossible(reply)
-    if wrong is not None:
-        raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN))
-    return replace(reply, tool_uses=with_ids(reply.tool_uses))
 
 
 def _to_json(result: Any) -> str:
@@ -278,7 +284,8 @@ def _to_json(result: Any) -> str:
 
 def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
     value = json.loads(raw)  # in which tuples are lists, and keys are texts
-    if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
+    is_list = reading == Reading() and isinstance(value, list) and value != []
+    if is_list and all(isinstance(it, dict) and {"role", "type"} & it.keys() for it in value):
         # Imported here to save time: most answers are not messages.
         from kindlm.agents.chat_messages import holds_message
         from kindlm.agents.langgraph_replies import Sent, read_value
@@ -286,19 +293,6 @@ def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
         reply = read_value(value, Sent(sent, has_history=True))
         return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
     return read_reply(value, reading)
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and ("role" in value or "type" in value)
-
-
-def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
-    words = error_text(raised, who.quote)
-    return who.failed(
-        f"{who.title} raised {words}{_at(raised, folders)}",
-        _ONE_LOOP if "event loop" in words.lower() else "See the traceback with --verbose",
-        trace=user_trace(raised, _is_of_user),
-    )
 
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:
