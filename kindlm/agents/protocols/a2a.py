@@ -84,14 +84,15 @@ def read_call_answer(value: Mapping[str, Any]) -> ParsedAnswer:
         raise UnreadableReply("it has neither a message nor a task as its `result`")
     spent = read_spent(object_or_empty(result.get("metadata")))
     try:
-        return _read_task(result, spent) if kind == "task" else _read(result, [result], [], spent)
+        state, messages = _state_of(result) if kind == "task" else ("", [result])
+        return _read(result, state, messages, spent)
     except UnreadableReply as error:
         error.spent = spent
         raise
 
 
-def _read_task(task: Mapping[str, Any], spent: Spent) -> ParsedAnswer:
-    """Read a task: its artifacts, its status, and the agent's messages since the user's last."""
+def _state_of(task: Mapping[str, Any]) -> tuple[str, list[Mapping[str, Any]]]:
+    """Return the state of a task, and the agent's messages since the user's last one."""
     state = str(lookup(task, "status.state") or "unknown").lower()
     state = state.removeprefix("task_state_").replace("_", "-")
     status = lookup(task, "status.message")
@@ -103,23 +104,18 @@ def _read_task(task: Mapping[str, Any], spent: Spent) -> ParsedAnswer:
     history = objects(task.get("history"))
     users = [n for n, it in enumerate(history) if str(it.get("role")).lower().endswith("user")]
     messages = history[users[-1] + 1 :] if users else history
-    if said not in messages:
-        messages = [*messages, said]
-    return _read(task, messages, objects(task.get("artifacts")), spent, state)
+    return state, messages if said in messages else [*messages, said]
 
 
 def _read(
-    result: Mapping[str, Any],
-    messages: list[Mapping[str, Any]],
-    artifacts: list[Mapping[str, Any]],
-    spent: Spent,
-    state: str = "",
+    result: Mapping[str, Any], state: str, messages: list[Mapping[str, Any]], spent: Spent
 ) -> ParsedAnswer:
     """Read the tool calls in all parts, and the text: that of artifacts, else the last message."""
     context, task = result.get("contextId"), result.get("id")
     carried = {"contextId": context} if isinstance(context, str) else {}
     if state in _WAITS and isinstance(task, str):
         carried["taskId"] = task
+    artifacts = objects(result.get("artifacts"))
     parts = [part for it in (*messages, *artifacts) for part in objects(it.get("parts"))]
     calls = ReportedCalls()
     places = [_add_calls(calls, part) for part in parts]
