@@ -33,6 +33,7 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.dataclass import dataclass, replace
 from kindlm.same_calls import KnownCalls
+from kindlm.strict_json import read_json
 from kindlm.transcript import UNNAMED, Role, ToolUse, Usage
 from kindlm.wires import Spent, content_text
 
@@ -86,7 +87,8 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield an object, or those in a list and in the lists of it."""
+    """Yield an object, or those in a list and in the lists of it; some databases give JSON."""
+    value = read_json(value) if isinstance(value, str) else value
     if isinstance(value, dict):
         yield value
     elif isinstance(value, list):

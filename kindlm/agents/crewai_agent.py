@@ -17,7 +17,7 @@ from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, f
 from kindlm.agents.reply_reading import FailedReply, agent_reply, failure_warnings
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model
 from kindlm.agents.served import HttpReply, Served
-from kindlm.agents.tool_entries import reported_calls, tool_answer
+from kindlm.agents.tool_entries import folded, reported_calls, tool_answer, tool_name
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
@@ -87,6 +87,10 @@ def read_crew(text: str) -> AgentReply:
 def _hidden(value: Mapping[str, Any], tasks: str, uses: Iterable[ToolUse]) -> str | None:
     """Return where calls may be that kindlm did not read; `tasks` is the key of the tasks."""
     unread = {key: item for key, item in value.items() if key not in _STRUCTURED}
+    for key, item in unread.items():
+        is_read = key == _EXECUTIONS and objects(item) == item
+        if folded(key) == folded(_EXECUTIONS) and item and not is_read:
+            return key
     for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
         if isinstance(value.get(key), list):
             unread[key] = [_unread(entry, tool) for entry in value[key]]
@@ -130,7 +134,7 @@ def _calls_of_task(task: Mapping[str, Any], default_id: str) -> list[ToolUse]:
 def _tool_of(entry: Mapping[str, Any], key: str) -> str | None:
     """Return the name of a tool; one that is not a text may be that of any tool."""
     found = entry.get(key)
-    return first_text(found) or (UNNAMED if found else None)
+    return tool_name(found) or (UNNAMED if found else None)
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

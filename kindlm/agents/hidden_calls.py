@@ -31,6 +31,7 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.dataclass import replace
 from kindlm.same_calls import KnownCalls
+from kindlm.strict_json import read_json
 from kindlm.transcript import ToolUse
 from kindlm.wires import objects
 
@@ -53,7 +54,11 @@ _NONE_KNOWN = KnownCalls(())
 
 
 def calls_anywhere(value: Any) -> str | None:
-    """Return the path of a possible tool call in an answer; None if nothing looks like one."""
+    """Return the path of a possible tool call in an answer; None if nothing looks like one.
+
+    A text may be the JSON of an answer.
+    """
+    value = read_json(value) if isinstance(value, str) else value
     try:
         usual = reported_calls(value, None)
     except UnreadableReply:
@@ -82,7 +87,10 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
             place = f"{path}.{key}".lstrip(".")
             if place in _READ_WITH_MESSAGE or is_read(path, key, item):
                 continue
-            is_listed = folded(key) in KEYS_OF_CALLS or (key == STEPS and _are_calls(item))
+            is_of_calls = folded(key) in KEYS_OF_CALLS
+            if isinstance(item, str) and (is_of_calls or key == STEPS):
+                item = read_json(item)  # noqa: PLW2901 - as databases give JSON
+            is_listed = is_of_calls or (key == STEPS and _are_calls(item))
             if is_listed and item and isinstance(item, list | dict):
                 if all(_is_known(entry, known) for entry in _entries(item)):
                     continue

@@ -23,7 +23,7 @@ from kindlm.agents.chat_messages import (
     read_messages,
 )
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
-from kindlm.agents.hidden_calls import hidden_calls, looks_like_a_call
+from kindlm.agents.hidden_calls import calls_anywhere, hidden_calls, looks_like_a_call
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent, spent_together
@@ -31,7 +31,7 @@ from kindlm.agents.tool_entries import may_list_calls, read_tool_use, reported_c
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import KnownCalls, merged_uses
-from kindlm.strict_json import as_text
+from kindlm.strict_json import as_text, read_arguments, read_json
 from kindlm.transcript import Role, ToolUse, Usage
 from kindlm.wires import Spent, objects
 
@@ -96,6 +96,8 @@ class GraphDraft(Draft):
                 pass
             case list() as told:
                 self.updates.append(("", {frame.type: told}))
+            case str() as told if calls_anywhere(told):
+                self.updates.append(("", {frame.type: read_json(told)}))
             case _ if frame.text:
                 self.add_text(frame.text, number)
 
@@ -106,6 +108,8 @@ class GraphDraft(Draft):
                 if event.get("tool") or event.get("action"):
                     self.steps.append(_step(event))
                     self.priced.append(event)
+                else:
+                    self.updates.append(("", event))
             case "message":
                 message = {**event, "type": "ai"}
                 pieces = read_messages(message)
@@ -145,7 +149,8 @@ class GraphDraft(Draft):
         shown = self.shows_calls
         if not is_inner:
             self._check(nodes)
-        for name, changes in nodes.items():
+        for name, written in nodes.items():
+            changes = read_json(written) if isinstance(written, str) else written
             for change in objects(changes if isinstance(changes, list) else [changes]):
                 self.updates.append((name, change))
                 messages = self._new(change, has_history=False)
@@ -259,17 +264,21 @@ def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """Return the steps under a key of a state; a step may be a pair of an action and its result."""
     found = state.get(key)
     steps = list[Mapping[str, Any]]()
-    for entry in found if isinstance(found, list) else [found]:
+    for each in found if isinstance(found, list) else [found]:
+        entry = read_json(each) if isinstance(each, str) else each  # as databases give JSON
         if isinstance(entry, dict):
             steps.append(entry)
         elif key == _PAIRS and isinstance(entry, list) and len(entry) == 2:
             steps.append({"action": entry[0], "output": entry[1]})
+        elif isinstance(entry, list):
+            steps += _listed({key: entry}, key)
     return steps
 
 
 def _step(step: Mapping[str, Any]) -> ToolUse:
     """Return the tool call of a step, whose action may be an object or a name."""
     action = step.get("action")
+    action = read_arguments(action) if isinstance(action, str) else action
     if isinstance(action, dict):
         step = {**action, **step}
     elif isinstance(action, str) and not step.get("tool"):
@@ -313,6 +322,10 @@ def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
     return assemble(GraphDraft(sent), (Frame("message", "", piece) for piece in pieces)).reply
 
 
+_OF_OTHERS = ("values|", "messages", "metadata")
+"""Events with calls of others, in pieces, or without calls."""
+
+
 @dataclass(slots=True)
 class RunDraft(GraphDraft):
     """An answer of LangGraph's server, which names its events.
@@ -325,7 +338,7 @@ class RunDraft(GraphDraft):
     states: int = 0
 
     def take(self, frame: Frame, number: int) -> None:
-        """Add a `values` or `updates` event, or an error; ignores all others."""
+        """Add a `values` or `updates` event, or an error; others may only have hidden calls."""
         match frame.type, frame.value:
             case "values", dict() as state:
                 self.first = state if self.first is None else self.first
@@ -337,6 +350,9 @@ class RunDraft(GraphDraft):
                 self.add_update(nodes, is_inner="|" in kind)
             case ("error", _) | (_, NotJson()) | ("values" | "updates", list()):
                 GraphDraft.take(self, frame, number)
+            case str(kind), told if not kind.startswith(_OF_OTHERS):
+                value = read_json(told) if isinstance(told, str) else told
+                self.updates.append(("", {kind: value}))
 
     def finished(self) -> ParsedAnswer:
         """Return the whole answer, without the steps of earlier answers."""

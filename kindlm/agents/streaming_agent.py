@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
 from kindlm.agents.event_streams import read_stream
-from kindlm.agents.hidden_calls import calls_of_event
+from kindlm.agents.hidden_calls import calls_of_event, hidden_calls
 from kindlm.agents.http_agent import Posted
 from kindlm.agents.http_request import BodyTemplate
 from kindlm.agents.protocols import ProtocolName
@@ -28,7 +28,13 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model, spent_together
 from kindlm.agents.served import HttpReply, Streams
-from kindlm.agents.tool_entries import has_place_for_calls, read_tool_use, reported_calls, together
+from kindlm.agents.tool_entries import (
+    UNREAD,
+    has_place_for_calls,
+    read_tool_use,
+    reported_calls,
+    together,
+)
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, ToolUse
 from kindlm.wires import Spent, parse_body
@@ -117,6 +123,8 @@ class EventsDraft(Draft):
                 tool = first_text(*map(content.get, _NARRATED))
                 if tool is not None and not text.startswith("Step"):
                     self.calls.add(tool, None, None).answer(text)
+                elif tool is None and (any(map(content.get, _NARRATED)) or hidden_calls(event)):
+                    self.calls.add_use(UNREAD)
             case "usage":
                 cost = read_cost(content)
                 cost = read_cost(event) if cost is None else cost

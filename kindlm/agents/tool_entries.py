@@ -7,6 +7,7 @@ are results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,8 +17,9 @@ from kindlm.dataclass import replace
 from kindlm.errors import DOCS
 from kindlm.matching import path_parts, value_at
 from kindlm.same_calls import merged_uses
+from kindlm.strict_json import read_json
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires import UnreadableReply, content_text, objects
+from kindlm.wires import UnreadableReply, content_text, object_or_empty, objects
 from kindlm.wording import shown
 
 NAMES = ("tool", "tool_name", "toolName", "name", "action")
@@ -89,6 +91,9 @@ _A_LIST = (
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 """Stands for a tool call that kindlm cannot read: it may be the call that a test forbids."""
 
+_NO_NAME = re.compile(r'[{="\n]')
+"""A text with one of these is a whole call, such as `refund(id=7)`, or an object as text."""
+
 _MAX_WARNINGS = 3
 
 
@@ -110,7 +115,8 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     `UnreadableReply` if they cannot be read: one may be the call that a test forbids.
     """
     if path is not None:
-        if value_at(value, path_parts(path)[:-1]) is ABSENT:
+        # The text of a list, for example, may contain calls.
+        if not isinstance(value_at(value, path_parts(path)[:-1]), dict | list | None):
             raise UnreadableReply(f"it has no tool calls at the configured path: `{path}`", _A_LIST)
         return listed_calls(lookup(value, path), path)
     uses, results = calls_and_results(value)
@@ -321,11 +327,19 @@ def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
     return first_warnings(found, _MAX_WARNINGS)
 
 
+def tool_name(*values: Any) -> str | None:
+    """Return the first text, None if there is none or it is not a name."""
+    text = first_text(*values)
+    return None if text is None or _NO_NAME.search(text) else text
+
+
 def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     """Read one reported call and its result; a call without an id has an empty one."""
     function = entry.get("function")
-    nested = function if isinstance(function, dict) else {}
-    name = first_text(nested.get("name"), function, *map(entry.get, NAMES))
+    nested = object_or_empty(read_json(function) if isinstance(function, str) else function)
+    # In LangChain's actions, another `name` is that of the agent.
+    names = ("action", *NAMES) if "action_input" in entry else NAMES
+    name = tool_name(nested.get("name"), function, *map(entry.get, names))
     kind = str(entry.get("type"))
     if name is None and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
         name = kind.removesuffix("_call")  # the type alone names a tool of the provider

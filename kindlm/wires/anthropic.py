@@ -41,9 +41,9 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         raise UnreadableReply(error_message(body) or "it has no `content`")
     texts, calls, hosted = list[str](), list[ToolCall](), dict[str, Any]()
     for block in content:
-        if not isinstance(block, dict):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not (isinstance(kind, str) and kind):
             raise UnreadableReply("its `content` holds something that is not a block")
-        kind = str(block.get("type"))
         if kind == "text":
             texts.append(text_or_none(block.get("text")) or "")
         elif _is_call(block):

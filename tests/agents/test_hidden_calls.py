@@ -14,6 +14,7 @@ from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
 from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.reply_reading import Reading, read_reply
+from kindlm.agents.streaming_agent import EventsDraft
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
 from kindlm.wires import UnreadableReply
@@ -398,6 +399,101 @@ def test_the_tool_of_a_crew_that_is_no_text_may_be_any(named: Any) -> None:
     execution = {"agent_name": "a", "tool_used": named}
     for body in ({"tasks": [task]}, {"tasks": [TASK], "agent_executions": [execution]}):
         assert UNNAMED in names_of(read_crew(json.dumps({"result": "Done.", **body})))
+
+
+@pytest.mark.parametrize("key", ["agent_executions", "agentExecutions"])
+def test_executions_of_a_crew_in_another_form_are_noticed(key: str) -> None:
+    execution = {"tool_used": "refund", "inputs": {"id": 7}}
+    body = {"result": "Done.", "tasks": [TASK], key: {"0": execution}}
+    assert_hidden(read_crew(json.dumps(body)), key)
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ({"type": "function", "function": '{"name": "refund", "arguments": "{}"}'}, "refund"),
+        ({"function": "refund", "arguments": {}}, "refund"),
+        ({"name": "Clerk", "action": "refund", "action_input": {}}, "refund"),
+        ({"name": "refund", "action": "done"}, "refund"),
+        ({"action": "tool='refund' tool_input={}"}, UNNAMED),
+        ({"tool": '{"id": 7}'}, UNNAMED),
+        ({"tool": "Refund (orders)"}, "Refund (orders)"),
+    ],
+)
+def test_the_name_of_a_call_is_that_of_its_tool(entry: dict[str, Any], name: str) -> None:
+    assert names_of(read_reply({"text": "x", "calls": [entry]}, Reading())) == [name]
+
+
+@pytest.mark.parametrize("key", ["tool_calls", "steps"])
+def test_a_list_of_calls_that_is_json_in_a_text_is_noticed(key: str) -> None:
+    told = {"text": "Done.", "trail": {key: json.dumps([REFUND])}}
+    assert_hidden(read_reply(told, Reading()), f"trail.{key}")
+    assert not read_reply({"text": "Done.", "trail": {key: "I refunded it."}}, Reading()).tool_uses
+    with pytest.raises(UnreadableReply):
+        read_reply({"text": "x", "trace": json.dumps({"used": [REFUND]})}, USED)
+    assert not read_reply({"text": "x", "trace": None}, USED).tool_uses
+
+
+USED = Reading(tool_calls_path="trace.used")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[[{"tool": "refund"}]], '[{"tool": "refund"}]', ['{"tool": "refund"}']],
+)
+def test_steps_of_a_graph_in_lists_of_lists_or_in_texts_are_read(steps: Any) -> None:
+    assert names_of(read_value({"output": "Done.", "steps": steps}, SENT)) == ["refund"]
+
+
+def test_messages_that_are_json_in_texts_are_read() -> None:
+    state = {"messages": [json.dumps(each) for each in STATE["messages"]]}
+    assert_all_is_read(read_value(state, SENT))
+
+
+def test_an_event_that_is_json_in_a_text_hides_no_call() -> None:
+    event = json.dumps({"type": "tool_call", "name": "refund"})
+    text = f"data: {json.dumps(event)}\n\ndata: {json.dumps(STATE)}\n\n"
+    assert UNNAMED in names_of(read(GraphDraft(SENT), text))
+    assert UNNAMED in names_of(read(EventsDraft(), text))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ("custom", {"progress": REFUND}),
+        ("updates|act:1", [{"messages": [{"tool_calls": [REFUND]}]}]),
+        ("", REFUND),
+    ],
+)
+def test_calls_in_other_events_of_a_run_are_noticed(event: tuple[str, Any]) -> None:
+    told = read(RunDraft(SENT), events(*UPDATES, event, ("values", STATE)))
+    assert names_of(told)[-1] == UNNAMED
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ("custom", {"progress": PAY}),
+        ("messages/partial", [{"tool_call_chunks": [{"name": "refund", "args": "{"}]}]),
+        ("metadata", {"run_id": "r"}),
+        ("end", None),
+    ],
+)
+def test_other_events_of_a_run_hide_nothing(event: tuple[str, Any]) -> None:
+    assert_all_is_read(read(RunDraft(SENT), events(*UPDATES, event, ("values", STATE))))
+
+
+def test_a_step_of_a_graph_under_another_key_is_noticed() -> None:
+    frames = [{"type": "step", "tool_name": "refund", "parameters": {}}, STATE]
+    text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+    assert UNNAMED in names_of(read(GraphDraft(SENT), text))
+
+
+@pytest.mark.parametrize("data", [{"toolName": ["refund"]}, {"inner": {"toolName": "refund"}}])
+def test_a_narration_whose_tool_cannot_be_read_may_be_a_call(data: Any) -> None:
+    frames = [{"type": "step_narration", "data": data}, {"type": "final_message", "text": "Done."}]
+    text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+    assert names_of(read(EventsDraft(), text)) == [UNNAMED]
 
 
 def test_a_state_tells_again_what_was_seen_elsewhere() -> None:

@@ -578,6 +578,31 @@ class TestAgUi:
     def test_an_unknown_event_of_a_tool_may_be_a_call(self, hear):
         assert hear({"type": "TOOL_CALL_STARTED_LATER"}).reply.tool_uses[0].call.name == "unknown"
 
+    def test_calls_of_nested_agents_in_other_events_and_the_result_are_noticed(self, hear):
+        call = {"name": "refund", "args": {"id": 7}}
+        event = {"type": "CUSTOM", "name": "progress", "value": {"steps": [call]}}
+        for told in (hear(event), hear(result={"calls": [call]})):
+            assert [use.call.name for use in told.reply.tool_uses] == ["unknown"]
+            assert "`TOOL_CALL_START`" in told.reply.warnings[0]
+        known = {"type": "TOOL_CALL_CHUNK", "toolCallId": "c", "toolCallName": "refund"}
+        assert not hear({**known, "delta": '{"id": 7}'}, event).reply.warnings
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            {"type": "RUN_STARTED", "input": {"messages": [{"toolCalls": [{"id": "c0"}]}]}},
+            {"type": "RAW", "event": {"tool_call_chunks": [{"name": "refund", "args": "{"}]}},
+            {"type": "STATE_SNAPSHOT", "snapshot": {"tool": "refund"}},
+            {"type": "CUSTOM", "name": "PredictState", "value": [{"state_key": "recipe"}]},
+        ],
+    )
+    def test_other_events_hide_nothing(self, hear, event):
+        assert not hear(event).reply.tool_uses
+
+    def test_messages_that_are_no_list_of_objects_are_no_answer(self, hear):
+        with pytest.raises(UnreadableReply, match="not a list of objects"):
+            hear({"type": "MESSAGES_SNAPSHOT", "messages": {"0": {"role": "assistant"}}})
+
 
 def test_a_step_that_begins_anew_takes_its_text_back(reply):
     events = [

@@ -324,6 +324,13 @@ def test_an_item_of_a_response_without_a_type_is_no_answer() -> None:
     assert answer.error == "its `output` holds something that is not an item"
 
 
+@pytest.mark.parametrize("kind", [{}, {"type": None}, {"type": ""}])
+def test_a_block_without_a_type_is_no_answer(kind: dict[str, Any]) -> None:
+    block = {**kind, "id": "c1", "name": "refund", "input": {}}
+    answer = read_answer("anthropic", "", json.dumps({"content": [block]}))
+    assert answer.error == "its `content` holds something that is not a block"
+
+
 def test_a_call_whose_name_is_empty_is_no_answer() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "", "arguments": "{}"}
     used = {"type": "tool_use", "id": "c1", "name": "", "input": {}}

@@ -1,7 +1,8 @@
 """AG-UI: the run of an agent as a stream of events.
 
 The table under "AG-UI" in docs/reference/agent-answers.md lists the events that kindlm reads.
-Steps, reasoning, activities, `CUSTOM` and `RAW` have neither text nor tool calls.
+Steps, reasoning and states have neither text nor tool calls, and `RAW` repeats other events. Any
+other event, and the result of the run, may report the calls of an agent within the agent.
 
 An empty line separates messages. Messages of a sub-agent to its agent are not part of the answer,
 but its tool calls count.
@@ -15,7 +16,7 @@ from typing import Any
 
 from kindlm.agents.chat_messages import calls_of, read_messages
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCalls
-from kindlm.agents.hidden_calls import calls_of_event
+from kindlm.agents.hidden_calls import calls_of_event, hidden_calls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
@@ -23,12 +24,14 @@ from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_counts, read_model
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
-from kindlm.same_calls import merged_uses
+from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text, read_json
 from kindlm.transcript import Role, Usage
 from kindlm.wires import Spent, objects, said_text, token_count
 
-_SPEAKERS = ("user", "assistant", "tool")
+_NOT_SAID = ("system", "developer", "activity", "reasoning")
+_WITHOUT_CALLS = ("RUN_", "STEP_", "STATE_", "REASONING_", "THINKING_")
+"""The beginnings of events without calls, or with those of earlier runs."""
 _WAITS = "the run waits for a person: the answer is incomplete"
 
 
@@ -57,7 +60,10 @@ AG_UI = Protocol("AG-UI", _body, sends_context=True)
 
 @dataclass(slots=True)
 class RunDraft(Draft):
-    """An answer, with texts by message id, and the `state` that the next message sends back."""
+    """An answer, with texts by message id, and the `state` that the next message sends back.
+
+    `others` are events that kindlm does not read, each by its type.
+    """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
@@ -67,6 +73,7 @@ class RunDraft(Draft):
     ended: Mapping[str, Any] = field(default_factory=dict)
     snapshot: list[Mapping[str, Any]] = field(default_factory=list)
     state: Any = None
+    others: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
         match event.get("type"):
@@ -80,17 +87,24 @@ class RunDraft(Draft):
                 self._call_of(event, number).answer(failure or result)
             case "MESSAGES_SNAPSHOT":
                 self.snapshot = objects(event.get("messages"))
+                if self.snapshot != event.get("messages"):
+                    reason = f"`messages` of event {number} is not a list of objects"
+                    raise UnreadableReply(reason)
             case "STATE_SNAPSHOT":
                 self.state = event.get("snapshot")
             case "RUN_FINISHED":
                 self.ended = event
             case "RUN_ERROR":
                 raise FailedReply(first_text(event.get("message")) or "no explanation")
-            case "CUSTOM" | "RAW":
+            case "RAW":
                 pass
-            case kind if is_of_tool(event) or (not first_text(kind) and calls_of_event(event)):
+            case kind if kind != "CUSTOM" and (
+                is_of_tool(event) or (not first_text(kind) and calls_of_event(event))
+            ):
                 # An unknown event may be the call that a test forbids.
                 self.calls.under(UNREAD.call.id)
+            case kind if not str(kind).startswith(_WITHOUT_CALLS):
+                self.others.append({str(kind): event})
 
     def _add_text(self, event: Mapping[str, Any]) -> None:
         # A chunk without an id continues the message of the last one.
@@ -118,18 +132,24 @@ class RunDraft(Draft):
     def finished(self) -> ParsedAnswer:
         outcome, result = self.ended.get("outcome"), self.ended.get("result")
         # Messages since the user's last one, unless other events have them.
-        messages = read_messages([it for it in self.snapshot if it.get("role") in _SPEAKERS])
+        messages = read_messages([it for it in self.snapshot if it.get("role") not in _NOT_SAID])
         users = [n for n, message in enumerate(messages) if message.speaker is Role.USER]
         new = messages[users[-1] + 1 :] if users else messages
         parts = ["".join(pieces) for pieces in self.texts.values()]
         said = [it.text for it in new if it.speaker is Role.ASSISTANT and it.text]
         text = "\n\n".join(filter(None, parts)) or (said[-1] if said else "")
         waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
+        uses = merged_uses(self.calls.uses, calls_of(new))
+        earlier = calls_of(messages[: len(messages) - len(new)])
+        known = KnownCalls((use.call for use in uses), (use.call for use in earlier))
+        places = (hidden_calls(it, known) for it in (*self.others, {"result": result}))
         reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
-            merged_uses(self.calls.uses, calls_of(new)),
+            uses,
             self.spent(),
             warnings=(_WAITS,) if waits else (),
+            hidden=next((place for place in places if place is not None), None),
+            hint="report them by events such as `TOOL_CALL_START`",
             reports_tools=True,
         )
         return ParsedAnswer(reply, self.state)
