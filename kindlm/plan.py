@@ -254,14 +254,23 @@ def _plan_case(
     wanted: Collection[tuple[str, bool]],
     in_shard: Callable[[], bool],
 ) -> PlannedCase:
-    names = [*_names(suite, case), *map(str.lower, (*suite.tags, *case.tags))]
-    is_selected = _is_selected(suite, case, selection, wanted)
+    """Return a case, with its targets if selected; `wanted` are names, and if each is whole."""
+    names, tags = _names(suite, case), {tag.lower() for tag in (*suite.tags, *case.tags)}
+    is_named = not wanted or any(
+        part == name if is_whole else part in name for part, is_whole in wanted for name in names
+    )
+    is_selected = (
+        is_named
+        and (suite.path, case.name) not in selection.unnamed
+        and (selection.suite is None or selection.suite.lower() in suite.name.lower())
+        and (not selection.tags or not tags.isdisjoint(map(str.lower, selection.tags)))
+    )
     targets = tuple(
         target
         for target in (case.targets if is_selected else ())
         if (not selection.models or target in selection.models)
         and (selection.only is None or name_of(suite, case, target) in selection.only)
-        and (selection.keywords is None or selection.keywords([*names, target.lower()]))
+        and (selection.keywords is None or selection.keywords([*names, *tags, target.lower()]))
         and in_shard()
     )
     # A skipped case has one execution for each target.
@@ -276,24 +285,6 @@ def fits_nothing(suites: Iterable[Suite], test: str) -> bool:
 
 def _names(suite: Suite, case: Case) -> list[str]:
     return [name.lower() for name in (suite.name, case.name, suite.path, case.title or "")]
-
-
-def _is_selected(
-    suite: Suite, case: Case, selection: Selection, wanted: Collection[tuple[str, bool]]
-) -> bool:
-    """Return whether a case is selected; `wanted` are names, and whether each is a whole one."""
-    if (suite.path, case.name) in selection.unnamed:
-        return False
-    if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
-        return False
-    if wanted and not any(
-        part == name if is_whole else part in name
-        for part, is_whole in wanted
-        for name in _names(suite, case)
-    ):
-        return False
-    tags = {tag.lower() for tag in (*suite.tags, *case.tags)}
-    return not selection.tags or not tags.isdisjoint(map(str.lower, selection.tags))
 
 
 _TOKEN = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([()]|[^\s()]+))""")

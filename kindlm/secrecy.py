@@ -253,15 +253,10 @@ def hide_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: HIDDEN if _is_literal(value) else value for name, value in headers.items()}
 
 
-def hide_credentials(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables of a program for the record, with credentials hidden."""
-    return {
-        name: HIDDEN if any(True for _ in _literal_secrets(name, value)) else value
-        for name, value in variables.items()
-    }
-
-
 def hide_in_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an agent, or a service, for the record."""
-    hidden = {"env": hide_credentials(options["env"])} if options.get("env") else {}
-    return {**options, **hidden}
+    """Return the options of an agent, or a service, with the credentials in `env` hidden."""
+    env = {
+        name: HIDDEN if any(True for _ in _literal_secrets(name, value)) else value
+        for name, value in (options.get("env") or {}).items()
+    }
+    return {**options, "env": env} if env else dict(options)

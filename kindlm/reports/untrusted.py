@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from kindlm.wording import cut, escape
+from kindlm.wording import count, cut, escape
 
 # Controls, invisible formats (direction, tags), surrogates, private characters, separators,
 # noncharacters, and places in Unicode for more invisible characters. Line breaks and tabs are
@@ -73,8 +73,7 @@ def bounded(text: str, characters: int, lines: int | None = None) -> str:
     left_out = len(text) - len(kept)
     if not left_out:
         return text
-    noun = "character" if left_out == 1 else "characters"
-    return f"{kept}… ({left_out:,} more {noun})"
+    return f"{kept}… ({count(left_out, 'more character')})"
 
 
 def printed_json(value: Any, *, indent: int | None = None) -> str:

@@ -14,7 +14,7 @@ from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Ok
 from kindlm.packages import as_written
 from kindlm.recording.suite_secrets import given_variables, literal_secrets
-from kindlm.secrecy import hide_credentials, hide_headers
+from kindlm.secrecy import hide_headers, hide_in_options
 from kindlm.suite import AgentTarget, Command, Prompt
 
 AGENT = 'agents: [{id: shop, adapter: http, endpoint: "http://localhost/chat"}]\n'
@@ -578,7 +578,7 @@ def test_what_is_secret_in_a_header(load: Any, minimal: str, value: str, secrets
     agent = AGENT.replace('chat"', f'chat", headers: {{Authorization: "{value}"}}')
     found = literal_secrets(load(minimal + agent).suite)
     assert found - {value} == secrets
-    hidden = hide_credentials({"Authorization": value})["Authorization"]
+    hidden = hide_in_options({"env": {"Authorization": value}})["env"]["Authorization"]
     assert hidden == ("[hidden]" if "{{" not in value else value)
     assert hide_headers({"X-Any": value})["X-Any"] == hidden
 
