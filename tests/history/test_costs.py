@@ -144,3 +144,15 @@ def test_an_unknown_cost_makes_that_of_the_test_unknown(history: Any, make: Any)
     view = run.finish()
     assert paid_for_runs(view.db, ["abc11111"])["abc11111"] == Paid(0.001, None, 1)
     assert read_trend(view.db, TEST, limit=1).points[0].cost_usd is None
+
+
+def test_if_no_cost_of_a_live_run_is_known_nothing_says_that_its_agents_cost_nothing(
+    history: Any, make: Any
+) -> None:
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.passed(),), cost_usd=None)
+    view = run.finish()
+    assert (
+        view.summary.paid == paid_for_runs(view.db, ["abc11111"])["abc11111"] == Paid(None, None, 1)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from kindlm.history.diff.evidence import SCORES_LEVEL, judge_pair, settle
 from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
     Change,
+    CheckKey,
+    CheckPair,
     FailOn,
     RunEvidence,
     Side,
@@ -252,6 +255,14 @@ def test_one_score_on_a_side_does_not_fail_a_test_that_passes() -> None:
     assert not found.fails
 
 
+def test_one_score_on_a_side_confirms_nothing_however_many_others_dropped() -> None:
+    clear = TestPair(_side(9, 9, (0.9,) * 9), _side(9, 9, (0.1,) * 9))
+    single = TestPair(_side(1, 1, (0.9,)), _side(59, 59, (0.5,) * 59))
+    found = judge_pair({**dict.fromkeys(range(100), clear), "it": single})
+    assert found.tests[0].strength is Strength.CONFIRMED
+    assert found.tests["it"].strength is Strength.ONE_SAMPLE
+
+
 def test_scores_that_one_side_has_are_not_compared() -> None:
     found = judge_pair({"it": TestPair(_side(3, 3, (0.9, 0.9, 0.9)), _side(3, 3))})
     assert found.tests["it"].change is Change.UNCHANGED
@@ -301,6 +312,34 @@ def test_what_the_runs_confirmed_stays_confirmed() -> None:
 def test_before_may_have_too_few_repeats_to_ever_decide(before: tuple[int, int]) -> None:
     found = settle({"it": _pair(before, (1, 2), (22, 44)), **_STABLE})
     assert found["it"] is Settlement.BEFORE_TOO_SMALL
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "added", "expected"),
+    [
+        ((8, 10), (3, 5), (7, 18), Settlement.BEFORE_TOO_SMALL),
+        ((9, 10), (3, 5), (7, 18), Settlement.UNDECIDED),
+    ],
+)
+def test_more_repeats_are_worth_it_while_a_likely_rate_of_them_decides(
+    before: tuple[int, int], after: tuple[int, int], added: tuple[int, int], expected: Settlement
+) -> None:
+    assert settle({"it": _pair(before, after, added)})["it"] is expected
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [((0, 10), Settlement.CONFIRMED), ((10, 10), Settlement.UNDECIDED)],
+)
+def test_a_test_stands_as_the_surest_drop_of_it_and_its_checks(
+    check: tuple[int, int], expected: Settlement
+) -> None:
+    checks = {
+        CheckKey("contains", "refunded"): CheckPair(Counts(10, 10), Counts(*check)),
+        CheckKey("contains", "hello"): CheckPair(Counts(50, 50), Counts(49, 50)),
+    }
+    fell = replace(_pair((10, 10), (2, 3)), checks=checks)
+    assert settle({"it": fell})["it"] is expected
 
 
 def test_repeats_end_some_time() -> None:

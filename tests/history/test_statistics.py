@@ -301,6 +301,13 @@ def test_a_drop_has_to_convince_by_itself() -> None:
     assert not any(confirmed_drops([weak] * 20, 0.025))
 
 
+def test_a_drop_that_does_not_convince_supports_no_other() -> None:
+    # It may be looked at again and again, so its p-value is worth less.
+    unsure = _BROKEN._replace(more=100)
+    assert confirmed_drops([_BROKEN], 0.025) == [True]
+    assert confirmed_drops([_BROKEN, unsure], 0.025) == [False, False]
+
+
 def test_nothing_to_test() -> None:
     assert confirmed_drops([], 0.05) == []
     assert discrete_discoveries([], 0.05) == []

@@ -201,6 +201,18 @@ def test_drift_is_what_a_score_lacks_to_one(history: History) -> None:
     )
 
 
+def test_the_largest_drift_of_an_execution_counts(history: History) -> None:
+    same, drifted = ({"assertions": _drifts(0.9, score, 0.8)} for score in (0.9, 0.4))
+    test = diff_of(history, same, drifted)
+    assert [side and side.means["drift"] for side in (test.before, test.after)] == pytest.approx(
+        [0.2, 0.6]
+    )
+
+
+def _drifts(*scores: float) -> tuple[Any, ...]:
+    return tuple(Make.passed("drift", f"turn {i}", score=s) for i, s in enumerate(scores))
+
+
 def test_a_check_that_does_not_grade_has_no_score_beside_one_of_its_kind_that_does(
     history: History,
 ) -> None:
