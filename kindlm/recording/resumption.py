@@ -142,7 +142,7 @@ def find_unfinished(
 
         def key(run: str) -> tuple[bool, bool, bool]:
             is_running = held_lock(db, run) is not None
-            is_other = bool(paths) and options[run].get("paths") != [*paths]
+            is_other = options[run].get("paths") != [*paths]
             return options[run].get("runner") is not None, is_running, is_other
 
         run = min(unfinished, key=key)

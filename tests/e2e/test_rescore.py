@@ -222,6 +222,18 @@ def test_a_judge_on_another_server_is_asked_anew(
     assert len(server.requests) == since
 
 
+def test_a_judge_with_another_key_is_not_asked_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 1)
+    workspace.report()
+    openai = {"apiKeyEnv": "OTHER_KEY", "baseUrl": f"{server.url}/v1"}
+    write_orders(workspace, server, 1, providers={"openai": openai})
+    since = len(server.requests)
+    assert statuses(rescored(workspace, OTHER_KEY=KEY)) == {"k0": "passed"}
+    assert not asked(server, since)
+
+
 def test_a_run_that_was_stopped_is_not_reported_as_a_whole(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

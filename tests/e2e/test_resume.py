@@ -430,6 +430,17 @@ def test_a_suite_that_is_fixed_runs_when_its_run_is_resumed(
     assert_intact(workspace)
 
 
+def test_a_suite_that_has_an_error_still_keeps_no_other_from_being_finished(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    files = [second_suite(workspace, server, name) for name in ("a", "b")]
+    files[0].write_text(files[0].read_text().replace("prompt: ask", "prompt: aks"))
+    names = tuple(path.name for path in files)
+    kill_when_held(workspace, server, "b2", arguments=(*names, "-j", "1"))
+    assert workspace.report("--resume")["summary"]["executions"]["passed"] == 2
+    assert workspace.query("SELECT ended FROM runs") == [("finished",)]
+
+
 @pytest.mark.usefixtures("killed")
 def test_a_suite_that_had_started_and_has_an_error_now_is_refused(workspace: Workspace) -> None:
     path = workspace.root / "kindlm.yaml"

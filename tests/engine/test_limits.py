@@ -84,6 +84,14 @@ def test_no_call_of_any_kind_starts_once_the_run_has_spent_its_money(bench, make
     assert bench.events("provider.failed") == []
 
 
+def test_no_call_starts_in_a_run_without_any_time(bench, make):
+    stop = Stop()
+    suite = make.suite(make.case(repeat=3), concurrency=AT_ONCE)
+    assert not asyncio.run(bench.run([suite], stop, limits=Limits(max_time_s=0)))
+    assert (bench.client.requests, bench.events("execution.started")) == ([], [])
+    assert stop.reason == "the run took longer than 0 s (--max-time)"
+
+
 @pytest.mark.parametrize("which", range(3))
 def test_no_call_starts_after_one_of_unknown_cost(bench, make, which):
     case = conversations(make)[which]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from kindlm.errors import Ok
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.run import (
     PlannedTest,
@@ -15,7 +16,7 @@ from kindlm.events.run import (
     SuiteStarted,
 )
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.resumption import Unfinished, read_unfinished
+from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm_store import EventLog
 
 SECOND = "2026-01-02T03:04:{:02}.000000Z"
@@ -96,3 +97,18 @@ def test_what_a_run_was_asked_for_is_what_its_first_session_was(tmp_path: Path) 
     found = recorded(tmp_path, (0, run(options=options, group="nightly")), (1, resumed(6)))
     assert (found.options, found.group) == (options, "nightly")
     assert (found.started, found.skipped) == ({}, {})
+
+
+def test_the_latest_run_to_resume_is_one_of_kindlm_with_the_same_paths(tmp_path: Path) -> None:
+    started_with = {
+        "oldest": RunOptions(paths=("a.yaml",)),
+        "middle": RunOptions(paths=("b.yaml",)),
+        "newest": RunOptions(paths=("a.yaml",), runner="pytest"),
+    }
+    with EventLog.open(tmp_path / "history.db", projections=PROJECTIONS) as log:
+        for at, (name, options) in enumerate(started_with.items()):
+            log.append(f"run/{name}", [new_event(run(options=options), at=SECOND.format(at))])
+        with closing(log.reader()) as reader:
+            assert find_unfinished(reader, "latest") == Ok("middle")
+            assert find_unfinished(reader, "latest", paths=["a.yaml"]) == Ok("oldest")
+            assert find_unfinished(reader, "latest", paths=["c.yaml"]) == Ok("middle")
