@@ -243,7 +243,7 @@ class Merge:
             require_name("stream", name)
         except ValueError:
             raise refused("unsound", _NOT_AS_STORED) from None
-        if (type(version), type(head)) != (int, bytes) or version < 1:
+        if (type(version), type(head)) != (int, bytes):
             raise refused("unsound", _NOT_AS_STORED)
         begin, begin_hash = self._begin(name)
         if not 0 <= begin <= version:

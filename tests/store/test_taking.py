@@ -6,7 +6,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -223,6 +223,25 @@ def test_all_or_nothing(other: Path, path: Path) -> None:
         assert len(list(log.read())) == 6
 
 
+def test_what_was_taken_together_is_noted_if_something_was(other: Path, path: Path) -> None:
+    def note(streams: Mapping[str, int]) -> Append:
+        return Append("journal/notes", (NewEvent("taken", dict(streams)),))
+
+    def notes() -> list[Any]:
+        return [event.data for event in log.read() if event.type == "taken"]
+
+    with opened(path) as log:
+        for _ in range(2):
+            with closing(open_reader(other)) as reader:
+                Merge(log, reader, other, **TERMS).take(together=True, note=note)
+            assert notes() == [{"journal/a": 2, "run/open": 2, "run/sealed": 2}]
+        with opened(other) as theirs:
+            theirs.append("run/open", [said("more")])
+        with closing(open_reader(other)) as reader:
+            Merge(log, reader, other, **TERMS).take(together=True, note=note)
+        assert notes()[1:] == [{"run/open": 3}]
+
+
 def test_one_that_is_refused_halfway_takes_no_other_with_it(other: Path, path: Path) -> None:
     with opened(other) as theirs:
         theirs.append("run/mine", [said("mine")])
@@ -264,6 +283,8 @@ TAMPERING = [
     "UPDATE events SET schema = 0",
     "UPDATE events SET hash = zeroblob(33)",
     "UPDATE streams SET version = version + 1",
+    "UPDATE streams SET version = 0",
+    "UPDATE streams SET version = -1",
     "UPDATE streams SET head = 'text'",
     "UPDATE streams SET sealed = NOT sealed",
     "UPDATE contents SET body = 'another'",
