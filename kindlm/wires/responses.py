@@ -180,7 +180,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
 
 def _arguments(item: Mapping[str, Any]) -> Any:
     """Return the arguments of a call: JSON text, an object, or all other keys of the item."""
-    if item["type"] == "custom_tool_call":
+    if item.get("type") == "custom_tool_call":
         return {"input": item.get("input")}
     for key in ("arguments", "action", "operation"):
         if item.get(key) is not None:

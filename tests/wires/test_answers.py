@@ -739,6 +739,14 @@ def test_calls_in_a_request_belong_to_the_message_of_the_assistant_before_them()
     )
 
 
+def test_a_call_in_a_request_may_have_no_type() -> None:
+    item = {"call_id": "c1", "name": "refund", "arguments": '{"order": 7}'}
+
+    request = read_request("responses", {"input": [item]})
+
+    assert request.messages == (Message(Role.ASSISTANT, "", (CALL,)),)
+
+
 @pytest.mark.parametrize("wire", ["chat", "anthropic"])
 def test_a_part_of_a_request_without_a_text_is_its_type(wire: Wire) -> None:
     parts = [{"type": "text", "text": "Look: "}, {"type": "image", "source": {}}]
