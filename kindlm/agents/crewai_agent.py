@@ -7,6 +7,7 @@ The section "crewai" of docs/reference/agent-answers.md says what kindlm reads. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import calls_of, read_messages
@@ -91,6 +92,10 @@ def _hidden(value: Mapping[str, Any], tasks: str, uses: Iterable[ToolUse]) -> st
         is_read = key == _EXECUTIONS and objects(item) == item
         if folded(key) == folded(_EXECUTIONS) and item and not is_read:
             return key
+    said = (read_messages(task.get("messages")) for task in objects(value.get(tasks)))
+    for message in chain.from_iterable(said):
+        if message.hidden is not None:
+            return message.hidden
     for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
         if isinstance(value.get(key), list):
             unread[key] = [_unread(entry, tool) for entry in value[key]]

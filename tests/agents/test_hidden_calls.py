@@ -401,6 +401,12 @@ def test_the_tool_of_a_crew_that_is_no_text_may_be_any(named: Any) -> None:
         assert UNNAMED in names_of(read_crew(json.dumps({"result": "Done.", **body})))
 
 
+def test_calls_that_a_message_of_a_task_hides_are_noticed() -> None:
+    said = [{"role": "assistant", "content": "Done.", "trail": {"tool_calls": [REFUND]}}]
+    body = {"result": "Done.", "tasks": [{**TASK, "messages": said}]}
+    assert_hidden(read_crew(json.dumps(body)), "trail.tool_calls")
+
+
 @pytest.mark.parametrize("key", ["agent_executions", "agentExecutions"])
 def test_executions_of_a_crew_in_another_form_are_noticed(key: str) -> None:
     execution = {"tool_used": "refund", "inputs": {"id": 7}}

@@ -599,6 +599,12 @@ class TestAgUi:
     def test_other_events_hide_nothing(self, hear, event):
         assert not hear(event).reply.tool_uses
 
+    def test_calls_that_a_message_hides_are_noticed(self, hear):
+        trail = {"toolCalls": [{"name": "refund", "args": {"id": 7}}]}
+        said = {"role": "assistant", "content": "Done.", "trail": trail}
+        told = hear({"type": "MESSAGES_SNAPSHOT", "messages": [said]}).reply
+        assert [use.call.name for use in told.tool_uses] == ["unknown"]
+
     def test_messages_that_are_no_list_of_objects_are_no_answer(self, hear):
         with pytest.raises(UnreadableReply, match="not a list of objects"):
             hear({"type": "MESSAGES_SNAPSHOT", "messages": {"0": {"role": "assistant"}}})

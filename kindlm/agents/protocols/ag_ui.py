@@ -22,7 +22,7 @@ from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_counts, read_model
-from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
+from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool, tool_name
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text, read_json
@@ -116,7 +116,7 @@ class RunDraft(Draft):
             self.texts.setdefault(self.message, []).append(delta)
 
     def _add_to_call(self, event: Mapping[str, Any], number: int) -> None:
-        call, name = self._call_of(event, number), first_text(event.get("toolCallName"))
+        call, name = self._call_of(event, number), tool_name(event.get("toolCallName"))
         if event.get("type") != "TOOL_CALL_END":
             call = self.calls.begin(self.call, name)
         if isinstance(delta := event.get("delta"), str):
@@ -142,7 +142,8 @@ class RunDraft(Draft):
         uses = merged_uses(self.calls.uses, calls_of(new))
         earlier = calls_of(messages[: len(messages) - len(new)])
         known = KnownCalls((use.call for use in uses), (use.call for use in earlier))
-        places = (hidden_calls(it, known) for it in (*self.others, {"result": result}))
+        places = [hidden_calls(it, known) for it in (*self.others, {"result": result})]
+        places += (message.hidden for message in new)
         reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
             uses,

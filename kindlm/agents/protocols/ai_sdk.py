@@ -21,7 +21,7 @@ from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
-from kindlm.agents.tool_entries import UNREAD, is_of_tool
+from kindlm.agents.tool_entries import UNREAD, is_of_tool, tool_name
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import KnownCalls
 from kindlm.transcript import UNNAMED
@@ -95,7 +95,7 @@ class UiDraft(Draft):
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
-        call_id, name = _text_of(event, "toolCallId", number), first_text(event.get("toolName"))
+        call_id, name = _text_of(event, "toolCallId", number), tool_name(event.get("toolName"))
         is_input = kind.startswith("tool-input-")
         call = self.calls.begin(call_id, name) if is_input else self.calls.under(call_id)
         if call.name == UNNAMED:
