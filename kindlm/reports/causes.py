@@ -97,7 +97,7 @@ class Cause:
     @property
     def whom(self) -> str:
         """The number of tests and repeats, `8 tests, 24 of 24 repeats`, or the name of the test."""
-        hit, tested = len(self.executions), sum(self.tests.values())
+        hit, tested = len({*self.executions}), sum(self.tests.values())
         if len(self.tests) > 1:
             return f"{len(self.tests):,} tests, {hit:,} of {count(tested, 'repeat')}"
         ((_, test, target),) = self.tests

@@ -234,3 +234,18 @@ OF_PYTHON = '  File "/usr/lib/python3.12/json/decoder.py", line 5, in f\nValueEr
 )
 def test_of_a_traceback_the_users_own_frame_counts(trace: str | None, frame: str | None) -> None:
     assert own_frame(trace) == frame
+
+
+def test_a_repeat_that_failed_in_two_attempts_counts_once(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("it", repeat=3)])
+    for number in (1, 2):
+        for attempt in (1, 2):
+            failed = (make.failed(label="hi"),)
+            place = {"number": number, "repeat": number, "attempt": attempt}
+            run.execution("it", **place, assertions=failed, retried=True)
+        run.execution("it", **place | {"attempt": 3}, assertions=(make.passed(),))
+    run.execution("it", number=3, repeat=3, assertions=(make.passed(),))
+    view = run.finish()
+    (cause,) = causes_of(view, view.tests(), retried=True)
+    assert (len(cause.executions), cause.whom) == (4, "it · gpt, 2 of 3 repeats")
