@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kindlm.recording.project import (
     environment_problems,
     find_project,
     project_name,
+    repository_problems,
     run_environment,
 )
 from kindlm.recording.request import RunRequest, SkippedSuite
@@ -239,9 +241,9 @@ def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | Non
 
 
 def _name(item: pytest.Function) -> str:
-    chain = item.listchain()
-    file = next(at for at, node in enumerate(chain) if isinstance(node, pytest.File))
-    return "::".join(node.name for node in chain[file + 1 :])
+    nodes = item.listchain()
+    file = next(at for at, node in enumerate(nodes) if isinstance(node, pytest.File))
+    return "::".join(node.name for node in nodes[file + 1 :])
 
 
 def request_for(
@@ -259,7 +261,8 @@ def request_for(
     whole = run_environment([*folders, root], environ)
     around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
     suites, skipped = [], []
-    warnings = {str(error.where): error for error in environment_problems([*folders, root])}
+    unread = chain(environment_problems([*folders, root]), repository_problems(root))
+    warnings = {str(error.where): error for error in unread}
     for file, items in files.items():
         path, read = suite_identity(file.path, root), read_bytes(file.path)
         data = b"" if isinstance(read, Err) else read.value

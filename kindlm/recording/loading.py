@@ -20,6 +20,7 @@ from kindlm.recording.project import (
     configuration_file,
     environment_problems,
     project_name,
+    repository_problems,
     run_environment,
 )
 from kindlm.recording.request import SkippedSuite
@@ -96,8 +97,9 @@ def load_paths(
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     wrong = ((*item.diagnostics, *_warnings(item, environ)) for item in loaded)
-    unread = (Diagnostic(each, "warning") for each in environment_problems([*folders, root]))
-    for each in chain(*wrong, _project_warnings(root, environ), unread):
+    unread = chain(environment_problems([*folders, root]), repository_problems(root))
+    told = (Diagnostic(each, "warning") for each in unread)
+    for each in chain(*wrong, _project_warnings(root, environ), told):
         # Folders may share a configuration, and its problems.
         diagnostics.setdefault((str(each.error.where), each.error.message), each)
     unnamed = ((item.suite.path, name) for item in loaded if item.suite for name in item.unnamed)

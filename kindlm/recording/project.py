@@ -27,6 +27,7 @@ _ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
 """The ending of a report's file, where it is not the name of its format."""
 
 _DEFAULT_FILE = "kindlm.yaml"
+_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(?::?[-+?=][^}]*)?\}")
 _IN_ROOTS = (_DEFAULT_FILE, "kindlm.toml", ".kindlm", ".evalview")
 
 
@@ -89,6 +90,13 @@ def environment_problems(folders: Iterable[Path]) -> Iterator[KindlmError]:
                 message = "The line is ignored: it is not NAME=VALUE"
                 hint = "A quotation mark that begins a value must also end it"
                 yield misuse(message, hint, where, "env_line")
+                continue
+            is_quoted = line.original.string.partition("=")[2].lstrip().startswith("'")
+            if not is_quoted and _REFERENCE.search(line.value or ""):
+                where = SourceLocation(str(file), line.original.line)
+                message = f"kindlm does not replace ${{NAME}} in the value of {line.key}"
+                hint = "Write the whole value, or put it in single quotes if it is meant so"
+                yield misuse(message, hint, where, "env_reference")
 
 
 def _lines(file: Path) -> list[Binding] | None:
@@ -290,6 +298,23 @@ def git_state(folder: Path) -> GitState | None:
     # A folder whose status is not known, as after a timeout, is not clean.
     is_dirty = _git(folder, "status", "--porcelain", "--untracked-files=no") != ""
     return GitState(commit=head, branch=branch_of(folder), dirty=is_dirty)
+
+
+def repository_problems(folder: Path) -> Iterator[KindlmError]:
+    """Yield that git refuses the folder's repository, so its commit cannot be recorded.
+
+    Git does so if another user owns the files, as they often do in containers.
+    """
+    top = _top_of(folder)
+    if top is None or top.stat().st_uid == os.geteuid() or os.environ.get("KINDLM_COMMIT"):
+        return
+    command = ("git", "-C", str(top), "rev-parse", "--git-dir")
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        if "safe.directory" in done.stderr:
+            message = "The commit is not recorded: git refuses a repository of another user"
+            hint = f"git config --global --add safe.directory {shlex.quote(str(top))}"
+            yield misuse(message, hint, SourceLocation(str(top)), "git_owner")
 
 
 def branch_of(folder: Path) -> str | None:

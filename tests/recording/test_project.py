@@ -15,11 +15,13 @@ from kindlm.events.run import GitState
 from kindlm.recording.project import (
     branch_of,
     commit_of,
+    environment_problems,
     folder_in_repository,
     git_state,
     project_name,
     remote_name,
     report_files,
+    repository_problems,
     run_environment,
 )
 
@@ -154,3 +156,40 @@ def test_a_commit_whose_state_git_does_not_say_is_not_clean(
     assert clean is not None
     assert not clean.dirty
     assert unknown == replace(clean, dirty=True)
+
+
+def test_a_repository_of_another_user_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run([*GIT, tmp_path, "init", "-q"], check=True)
+    subprocess.run([*GIT, tmp_path, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    own = list(repository_problems(tmp_path))
+    # As git's own tests say that another user owns the files.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+
+    [refused] = repository_problems(tmp_path)
+    (tmp_path / "gitconfig").write_text(f"[safe]\n\tdirectory = {tmp_path}\n")
+
+    assert own == []
+    assert refused.hint == f"git config --global --add safe.directory {tmp_path}"
+    assert list(repository_problems(tmp_path)) == []
+
+
+def test_what_other_tools_replace_in_an_env_file_is_warned_of(tmp_path: Path) -> None:
+    lines = [
+        "HOST=a",
+        "ONE=http://${HOST}/v1",
+        'TWO="${HOST:-b}"',
+        "THREE = '${HOST}'",
+        "FOUR=p$$w{",
+    ]
+    (tmp_path / ".env").write_text("\n".join(lines))
+
+    found = list(environment_problems([tmp_path]))
+
+    assert [(error.message[-3:], error.where and error.where.line) for error in found] == [
+        ("ONE", 2),
+        ("TWO", 3),
+    ]
