@@ -61,8 +61,10 @@ _KINDS: Mapping[Kind, tuple[str, ...]] = {
 
 _KIND_OF = {value: kind for kind, values in _KINDS.items() for value in values}
 
+_ONLY_OF_TOOLS = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
+
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "tool": ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"),
+    "tool": (*_ONLY_OF_TOOLS, "traceloop.entity.name"),
     "call id": ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"),
     "arguments": (
         "gen_ai.tool.call.arguments",
@@ -196,6 +198,12 @@ def kind_of(span: Span) -> Kind:
     # Early versions of pydantic-ai wrote no operation.
     is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
     return Kind.TOOL if is_call else Kind.OTHER
+
+
+def tools_called(span: Span) -> list[str]:
+    """Return the names of tools in the attributes of a tool call or of a model's answer."""
+    own = (span.attributes.get(name) for name in _ONLY_OF_TOOLS)
+    return [*filter(None, map(text_or_none, own)), *(call.name for call in calls_said(span)[0])]
 
 
 def is_of_framework(span: Span) -> bool:

@@ -131,9 +131,9 @@ def read_message(message: dict[str, Any]) -> Said:
         is_call = kind.endswith(_CALL_TYPES) or "toolName" in part or _is_bare_call(part)
         if inner is not part or is_call:
             key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
-            name = _first(inner, "name", "toolName")
+            name = text_or_none(_first(inner, "name", "toolName"))
             given = json_value(_first(inner, "arguments", "args", "input", "server_tool_call"))
-            calls.append(AskedCall(str(key or ""), str(name or ""), given))
+            calls.append(AskedCall(str(key or ""), name or "", given))
         if inner is part and not kind.endswith(_CALL_TYPES):
             texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
             has_kind = "type" in part and part is not message and kind not in _ROLES

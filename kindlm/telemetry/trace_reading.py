@@ -72,7 +72,8 @@ def read_trace(spans: Sequence[Span], earlier: Sequence[ToolCall] = ()) -> Trace
     _add_told(slots, chain.from_iterable(chats))
     uses = tuple(slot.use() for slot in slots)
     calls = [*earlier, *(use.call for use in uses)]
-    missing = why_cut(spans) or _missing(chats, tools, slots, silent) or _unreported(chats, calls)
+    missing = why_cut(spans) or _missing(chats, tools, slots, silent)
+    missing = missing or _of_no_kind(ordered, uses) or _unreported(chats, calls)
     asked_by = tuple(slot.asked_by for slot in slots)
     return TraceReading(uses, tuple(map(_model_call, chats)), missing, asked_by)
 
@@ -338,6 +339,21 @@ def _missing(
         hint = dialects.capture_hint(bare.group[-1] if bare.group else chats[0][-1])
         name = shown(bare.call.name or UNNAMED)
         return f"The spans do not contain the arguments of {name}. To record them, {hint}."
+    return None
+
+
+def _of_no_kind(spans: Iterable[Span], uses: Iterable[ToolUse]) -> str | None:
+    """Return that a span of no known kind has a call that no other span reports."""
+    names = {use.call.name for use in uses}
+    for span in spans:
+        if dialects.kind_of(span) is Kind.OTHER:
+            for name in dialects.tools_called(span):
+                if name not in names:
+                    return (
+                        f"The span {shown(span.name)} has a call of {shown(name)}, but does not say"
+                        " that it is of a tool or a model, as by gen_ai.operation.name=execute_tool"
+                        " or =chat."
+                    )
     return None
 
 

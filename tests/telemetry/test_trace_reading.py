@@ -759,3 +759,25 @@ def test_depth_and_ids_are_checked():
     ):
         with pytest.raises(ValueError, match=r"."):
             read_json(body)
+
+
+@pytest.mark.parametrize("kind", [{}, {"gen_ai.operation.name": "call"}])
+@pytest.mark.parametrize("attributes", [TOOLS["genai"], CHATS["openinference"][0]])
+def test_a_call_in_a_span_of_no_known_kind_is_missing_unless_another_has_it(
+    spans_of, attributes, kind
+):
+    kinds = ("gen_ai.operation.name", "openinference.span.kind")
+    unknown = {key: value for key, value in attributes.items() if key not in kinds} | kind
+    end = {"gen_ai.operation.name": "chat"} | ENDS
+    reading = read_trace(spans_of(otlp_span(1, unknown), otlp_span(2, end)))
+    assert 'The span "span 1" has a call of "lookup"' in reading.missing
+    known = otlp_span(3, TOOLS["genai"])
+    assert read_trace(spans_of(otlp_span(1, unknown), otlp_span(2, end), known)).missing is None
+
+
+@pytest.mark.parametrize("name", [["lookup"], {"value": "lookup"}])
+def test_a_name_that_is_no_text_is_unknown(spans_of, name):
+    call = {"type": "tool_call", "id": "c1", "name": name, "arguments": ARGUMENTS}
+    said = {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [call]}])}
+    reading = read_trace(spans_of(otlp_span(1, {"gen_ai.operation.name": "chat", **said})))
+    assert [use.call.name for use in reading.tool_uses] == ["unknown"]
