@@ -162,3 +162,15 @@ def test_what_agents_wrote_is_text(history: Any, make: Any) -> None:
     assert "alert(1)" in page
     assert_harmless(page)
     assert "script-src" not in page
+
+
+def test_a_call_that_was_cut_off_is_not_taken_for_an_erased_response(
+    history: Any, make: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(finished=False, output=None)
+    run._request("1.1", 1, "gpt")
+    told = text_of(written(run.interrupt("SIGINT")))
+    assert "No response was recorded." in told
+    assert "[erased]" not in told
