@@ -45,33 +45,29 @@ def make_agent(
         return Ok(CommandAgent(target, environ))
     kind = packages.own(Adapter, target.adapter)
     if kind is None:
-        return _agent_of_package(target, environ)
+        made = packages.made(
+            Adapter,
+            target.adapter,
+            lambda kind: (target.options or kind()).open(target, environ),
+            Agent,
+            unknown=f"{Who(target.id).title} has the unknown adapter {target.adapter!r}",
+            failing="cannot open a conversation",
+        )
+        return made if isinstance(made, Err) else Ok(_AgentOfPackage(*made.value))
     options: Adapter = kind() if target.options is None else target.options
-    target = replace(target, options=options)
+    whole = replace(target, options=options)
     try:
         if target.adapter == "python":
             from kindlm.agents.python_agent import python_agent
 
             if processes is not None and target.instance is None:
-                return Ok(processes.agent(target, variables))
-            return Ok(python_agent(target, root))
+                return Ok(processes.agent(whole, variables))
+            return Ok(python_agent(whole, root))
         folder = str(root.absolute() / (target.directory or "."))
-        opened = options.open(replace(target, directory=folder), environ)
+        opened = options.open(replace(whole, directory=folder), environ)
     except AgentFailure as failed:
         return Err(failed.error)
     return opened if isinstance(opened, Err) else Ok(opened)
-
-
-def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent]:
-    made = packages.made(
-        Adapter,
-        target.adapter,
-        lambda kind: (target.options or kind()).open(target, environ),
-        Agent,
-        unknown=f"{Who(target.id).title} has the unknown adapter {target.adapter!r}",
-        failing="cannot open a conversation",
-    )
-    return made if isinstance(made, Err) else Ok(_AgentOfPackage(*made.value))
 
 
 class _AgentOfPackage:

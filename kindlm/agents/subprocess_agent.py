@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -173,31 +173,20 @@ class OneShotAgent(_ProgramAgent):
     """Implements `ports.Agent`; no program runs between messages."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        words, given = _filled(self._who.words, request)
+        program, *rest = self._who.words
+        words, given = [program, *rest], last_user_text(request).encode("utf-8", "replace")
+        if placeholders(rest):  # a message cannot name the program
+            words, given = [program, *map(as_text, make_body(request, "message", rest))], b""
         answer = await run_once(self._sandbox, self._who, words, given, request.timeout_s)
         if isinstance(answer, Err):
             return answer
-        return Ok(self._warned(answer.value, _not_sent(self._who.words, request)))
-
-
-def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], bytes]:
-    """Return the words without placeholders, and the input: the message if there were none."""
-    if not any(placeholders(words[1:])):
-        return list(words), last_user_text(request).encode("utf-8", "replace")
-    program, *rest = words  # a message cannot name the program
-    return [program, *map(as_text, make_body(request, "message", rest))], b""
-
-
-def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
-    """Return warnings about parts of the conversation that the program does not get."""
-    names = set(placeholders(list(words)))
-    sends_system = not names.isdisjoint({"messages", "system"})
-    warnings = request_warnings(request, sends_system=sends_system, sends_context=False)
-    users = sum(message.role is Role.USER for message in request.messages)
-    if users > 1 and names.isdisjoint({"messages", "conversation_id"}):
-        earlier = "a one-shot program gets them through {{messages}} in its `command`"
-        warnings = (*warnings, f"earlier messages were not sent: {earlier}")
-    return warnings
+        sends_system, names = self._options.sends_system_text(), set(placeholders(self._who.words))
+        not_sent = request_warnings(request, sends_system=sends_system, sends_context=False)
+        users = sum(message.role is Role.USER for message in request.messages)
+        if users > 1 and names.isdisjoint({"messages", "conversation_id"}):
+            earlier = "a one-shot program gets them through {{messages}} in its `command`"
+            not_sent = (*not_sent, f"earlier messages were not sent: {earlier}")
+        return Ok(self._warned(answer.value, not_sent))
 
 
 _ONE_LINE = (

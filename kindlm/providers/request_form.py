@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-_LENGTH = "content-length"
+LENGTH = "content-length"
 _HOST = "{host}"
 _KEY = "{key}"
 _OF_KEY = ("authorization", "x-api-key")
@@ -53,11 +53,6 @@ class RequestForm:
     headers: CIMultiDict[str]
     library: str
 
-    def headers_for(self, body: bytes) -> CIMultiDict[str]:
-        headers = self.headers.copy()
-        headers[_LENGTH] = str(len(body))
-        return headers
-
 
 def form_of(requests: Sequence[httpx2.Request]) -> RequestForm | None:
     """Return the common form of requests; None if they differ, such as in a signature."""
@@ -72,7 +67,7 @@ def form_of(requests: Sequence[httpx2.Request]) -> RequestForm | None:
 
 
 def _parts(request: httpx2.Request) -> tuple[object, ...]:
-    headers = [(name, value) for name, value in request.headers.multi_items() if name != _LENGTH]
+    headers = [(name, value) for name, value in request.headers.multi_items() if name != LENGTH]
     return request.method, request.url, headers
 
 

@@ -44,7 +44,7 @@ from kindlm.providers.client import (
     within_bounds,
 )
 from kindlm.providers.provider_failures import HttpAnswer
-from kindlm.providers.request_form import FormCache, RequestForm, form_of
+from kindlm.providers.request_form import LENGTH, FormCache, RequestForm, form_of
 from kindlm_store import Redactor
 
 if TYPE_CHECKING:
@@ -131,8 +131,10 @@ class SdkTransport:
             # The SDKs send cookies back, also to hosts without a name; gateways rely on it.
             cookies = aiohttp.CookieJar(unsafe=True, quote_cookie=False)
             self._session = open_session(context, cookies)
+        headers = form.headers.copy()
+        headers[LENGTH] = str(len(body))
         async with self._session.post(
-            form.url, headers=form.headers_for(body), data=body, allow_redirects=False
+            form.url, headers=headers, data=body, allow_redirects=False
         ) as response:
             pieces = within_bounds(response.content.iter_chunked(_CHUNK_BYTES))
             content = b"".join([piece async for piece in pieces])
