@@ -162,7 +162,8 @@ class Anthropic(Provider):
             make = partial(anthropic.AsyncAnthropic, api_key=key, base_url=base_url)
             return Sdk(anthropic, make, _headers(access))
 
-        transport = SdkTransport(WIRE.path, load, form_cache("anthropic", access, base_url))
+        cache = form_cache("anthropic", access, base_url, WIRE.path)
+        transport = SdkTransport(WIRE.path, load, cache)
         return WireClient(endpoint, WIRE, transport)
 
 

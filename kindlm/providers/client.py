@@ -241,9 +241,9 @@ def decoded(content: bytes, encoding: str | None) -> str:
 
 
 class Transport(Protocol):
-    """Carries JSON to one provider."""
+    """Carries JSON to one path of a provider."""
 
-    async def send(self, path: str, body: bytes) -> HttpAnswer:
+    async def send(self, body: bytes) -> HttpAnswer:
         """Post a body and return the answer, whatever its status.
 
         Raises `NoAnswer`, `AnswerTooLong` and `NoCredentials`.
@@ -254,12 +254,12 @@ class Transport(Protocol):
 
 
 async def post(
-    endpoint: Endpoint, transport: Transport, path: str, body: bytes, timeout_s: float
+    endpoint: Endpoint, transport: Transport, body: bytes, timeout_s: float
 ) -> Result[HttpAnswer]:
     """Post a body within a time limit; return the answer, whatever its status, or an error."""
     try:
         async with asyncio.timeout(timeout_s):
-            return Ok(await transport.send(path, body))
+            return Ok(await transport.send(body))
     except TimeoutError:
         return Err(endpoint.timed_out(timeout_s))
     except NoAnswer as error:
@@ -285,9 +285,8 @@ class WireClient:
         If the model rejects a default, the error says `resend`, and later requests omit it.
         """
         sent = self._wire.encode(request, self._refused[request.model])
-        body, path = ascii_json(sent.body), self._wire.path
-        started = time.perf_counter()
-        result = await post(self._endpoint, self._transport, path, body, request.timeout_s)
+        body, started = ascii_json(sent.body), time.perf_counter()
+        result = await post(self._endpoint, self._transport, body, request.timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(result, Err):
             return result

@@ -30,22 +30,12 @@ from kindlm.wires import UnreadableReply, error_message, object_or_empty, parse_
 
 
 class WireEmbedder:
-    """Implements `ports.Embedder`; connects when it is first used.
+    """Implements `ports.Embedder`; connects when it is first used."""
 
-    `path` is that of requests, relative to the base URL.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        path: str,
-        model: str,
-        connect: Callable[[], Transport],
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, model: str, connect: Callable[[], Transport]) -> None:
         self.provider = endpoint.provider
         self.model = model
         self._endpoint = endpoint
-        self._path = path
         self._connect = connect
         self._transport: Transport | None = None
 
@@ -54,7 +44,7 @@ class WireEmbedder:
         body = {"model": self.model, "input": [text or " " for text in texts]}
         started = time.perf_counter()
         self._transport = transport = self._transport or self._connect()
-        exchange = await post(self._endpoint, transport, self._path, ascii_json(body), timeout_s)
+        exchange = await post(self._endpoint, transport, ascii_json(body), timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(exchange, Err):
             return exchange

@@ -127,13 +127,13 @@ class Ollama(Provider):
 
     def connect(self, access: Access) -> WireClient:
         endpoint = _endpoint(access)
-        return WireClient(endpoint, WIRE, _Transport(endpoint))
+        return WireClient(endpoint, WIRE, _Transport(endpoint, WIRE.path))
 
     def embedder(self, access: Access) -> WireEmbedder:
         """Return an embedder with the most common embedding model of Ollama."""
         endpoint = _endpoint(access)
-        connect = partial(_Transport, endpoint)
-        return WireEmbedder(endpoint, "/api/embed", _EMBEDDING_MODEL, connect)
+        connect = partial(_Transport, endpoint, "/api/embed")
+        return WireEmbedder(endpoint, _EMBEDDING_MODEL, connect)
 
 
 def _endpoint(access: Access) -> OllamaEndpoint:
@@ -158,21 +158,20 @@ class OllamaEndpoint(Endpoint):
 class _Transport:
     """Implements `client.Transport` with httpx."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, path: str) -> None:
         from kindlm.http_client import open_client  # only agents and Ollama need it
 
-        self._base_url = endpoint.base_url
+        self._url = endpoint.base_url + path
         self._headers = {"Content-Type": "application/json"}
         if endpoint.key:
             self._headers["Authorization"] = f"Bearer {endpoint.key}"
         self._client = open_client()
 
-    async def send(self, path: str, body: bytes) -> HttpAnswer:
+    async def send(self, body: bytes) -> HttpAnswer:
         from kindlm.http_client import UNREACHABLE
 
-        url = self._base_url + path
         try:
-            sending = self._client.stream("POST", url, content=body, headers=self._headers)
+            sending = self._client.stream("POST", self._url, content=body, headers=self._headers)
             async with sending as response:
                 content = b"".join([piece async for piece in within_bounds(response.aiter_bytes())])
         except UNREACHABLE as error:

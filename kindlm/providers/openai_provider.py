@@ -164,7 +164,7 @@ def embedder_of(access: Access, model: str) -> WireEmbedder:
     """Return the embedder of an endpoint that speaks OpenAI's format."""
     endpoint = _endpoint(access)
     connect = partial(_connect, access, endpoint, _EMBEDDINGS)
-    return WireEmbedder(endpoint, _EMBEDDINGS, model, connect)
+    return WireEmbedder(endpoint, model, connect)
 
 
 def _endpoint(access: Access) -> Endpoint:
@@ -187,7 +187,7 @@ def _connect(access: Access, endpoint: Endpoint, path: str) -> SdkTransport:
         )
         return Sdk(openai, make, _headers(access))
 
-    return SdkTransport(path, load, form_cache("openai", access, endpoint.base_url))
+    return SdkTransport(path, load, form_cache("openai", access, endpoint.base_url, path))
 
 
 def _headers(access: Access) -> Headers:

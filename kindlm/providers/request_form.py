@@ -71,8 +71,8 @@ def _parts(request: httpx2.Request) -> tuple[object, ...]:
     return request.method, request.url, headers
 
 
-def form_cache(sdk: str, access: Access, base_url: str) -> FormCache | None:
-    """Return the cache of request forms for an endpoint; None if requests must not be cached.
+def form_cache(sdk: str, access: Access, base_url: str, path: str) -> FormCache | None:
+    """Return the cache of the requests to a path; None if requests must not be cached.
 
     SDKs send fewer headers to a base URL that the configuration names.
     """
@@ -94,7 +94,9 @@ def form_cache(sdk: str, access: Access, base_url: str) -> FormCache | None:
     about = [sdk, endpoint, bool(key), access.base_url is not None, sys.version]
     about += [platform.platform(), installed]
     name = sha256(json.dumps(about).encode()).hexdigest()
-    return FormCache(Path(caches) / "kindlm" / "requests" / name, base_url, key)
+    file = f"{path.strip('/').replace('/', '-')}.json"
+    url = base_url.rstrip("/") + path
+    return FormCache(Path(caches) / "kindlm" / "requests" / name / file, url, key)
 
 
 def _installed() -> list[str]:
@@ -118,26 +120,26 @@ def _installed_in(folder: str, _changed_ns: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FormCache:
-    """The forms of an SDK's requests to one endpoint, from earlier runs.
+    """The form of an SDK's requests to one URL, from earlier runs.
 
-    A file holds the headers, with placeholders for the host and the key. No URL is read from it:
+    The file holds the headers, with placeholders for the host and the key. No URL is read from it:
     requests go to the address in the configuration.
     """
 
-    folder: Path
-    base_url: str
+    file: Path
+    url: str
     key: str
 
-    def read(self, path: str) -> RequestForm | None:
-        """Return the form of requests to a path; None if it is not in the cache."""
+    def read(self) -> RequestForm | None:
+        """Return the form; None if it is not in the cache."""
         try:
-            kept = json.loads(self._file(path).read_bytes())
-            return self._form(path, kept["library"], kept["headers"])
+            kept = json.loads(self.file.read_bytes())
+            return self._form(kept["library"], kept["headers"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
-    def write(self, path: str, form: RequestForm) -> None:
-        """Store a form, unless key and base URL cannot restore it."""
+    def write(self, form: RequestForm) -> None:
+        """Store a form, unless key and URL cannot restore it."""
         headers = []
         for name, value in form.headers.items():
             kept = _HOST if name.lower() == "host" else value
@@ -146,31 +148,25 @@ class FormCache:
             if self.key and self.key in kept:
                 return
             headers.append((name, kept))
-        if self._form(path, form.library, headers) != form:
+        if self._form(form.library, headers) != form:
             return
-        file = self._file(path)
-        beside = file.with_suffix(f".{os.getpid()}")
+        beside = self.file.with_suffix(f".{os.getpid()}")
         try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             beside.write_text(
                 json.dumps({"library": form.library, "headers": headers}), encoding="utf-8"
             )
-            beside.replace(file)
-            forms = self.folder.parent.iterdir()
+            beside.replace(self.file)
+            forms = self.file.parent.parent.iterdir()
             for old in sorted(forms, key=lambda each: each.lstat().st_mtime_ns)[:-_MAX_ENDPOINTS]:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError:
             return  # the next run asks the SDK again
 
-    def _file(self, path: str) -> Path:
-        return self.folder / f"{path.strip('/').replace('/', '-')}.json"
-
-    def _form(
-        self, path: str, library: str, headers: Sequence[tuple[str, str]]
-    ) -> RequestForm | None:
+    def _form(self, library: str, headers: Sequence[tuple[str, str]]) -> RequestForm | None:
         if library not in ("httpx", "httpx2"):
             return None
-        url = URL(self.base_url.rstrip("/") + path)
+        url = URL(self.url)
         host = url.host_port_subcomponent or ""
         whole = [
             (name, host if value == _HOST else value.replace(_KEY, self.key))

@@ -71,30 +71,29 @@ class Signing:
 class SdkTransport:
     """Implements `client.Transport`.
 
-    `path` is the usual path of calls. If the form of its requests is not in the `cache`, the SDK is
-    loaded immediately, not during the first call.
+    If the form of its requests is not in the `cache`, the SDK is loaded immediately, not during the
+    first call.
     """
 
     def __init__(self, path: str, load: Callable[[], Sdk], cache: FormCache | None = None) -> None:
+        self._path = path
         self._load = load
         self._cache = cache
         self._connected: Sdk | None = None
         self._direct = not has_proxies()
-        self._forms: dict[str, RequestForm | None] = {}
-        known = cache.read(path) if cache is not None and self._direct else None
-        if known is None:
+        self._form = cache.read() if cache is not None and self._direct else None
+        if self._form is None:
             self._direct = self._sdk().signing is None and self._direct
-        else:
-            self._forms[path] = known
         self._asking = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, path: str, body: bytes) -> HttpAnswer:
-        form = await self._form(path) if self._direct else None
-        if form is None:
-            return await self._sdk().send(path, body)
+    async def send(self, body: bytes) -> HttpAnswer:
+        if self._form is None and self._direct:
+            await self._ask()
+        if self._form is None:
+            return await self._sdk().send(self._path, body)
         try:
-            return await self._send(form, body)
+            return await self._send(self._form, body)
         except _UNREACHABLE as error:
             raise NoAnswer from error
 
@@ -113,15 +112,14 @@ class SdkTransport:
                 logging.getLogger(name).setLevel(logging.ERROR)
         return self._connected
 
-    async def _form(self, path: str) -> RequestForm | None:
-        """Return the form of the SDK's requests to a path, None if they have no common form."""
-        if path not in self._forms:
-            async with self._asking:
-                if path not in self._forms:
-                    form = self._forms[path] = form_of(await self._sdk().ask(path))
-                    if form is not None and self._cache is not None:
-                        self._cache.write(path, form)
-        return self._forms[path]
+    async def _ask(self) -> None:
+        """Ask the SDK for the form of its requests; without a common form, the SDK sends them."""
+        async with self._asking:
+            if self._form is None and self._direct:
+                self._form = form_of(await self._sdk().ask(self._path))
+                self._direct = self._form is not None
+                if self._form is not None and self._cache is not None:
+                    self._cache.write(self._form)
 
     async def _send(self, form: RequestForm, body: bytes) -> HttpAnswer:
         """Send a request as the SDK would."""

@@ -192,7 +192,7 @@ def test_what_can_go_better_is_tried_again_and_each_try_is_an_event(bench, make)
 class NoTemperature:
     """Carries requests to a model that takes no temperature."""
 
-    async def send(self, path: str, body: bytes) -> HttpAnswer:
+    async def send(self, body: bytes) -> HttpAnswer:
         if "temperature" in json.loads(body):
             refusal = {"error": {"message": "Unsupported parameter", "param": "temperature"}}
             return HttpAnswer(400, {}, json.dumps(refusal))

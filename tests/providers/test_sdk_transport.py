@@ -247,21 +247,21 @@ def watched_transport(
     return SdkTransport("/a", lambda: Sdk(openai, make, {}))
 
 
-def test_the_sdk_is_asked_twice_for_each_path_and_not_again(http):
+def test_the_sdk_is_asked_twice_and_not_again(http):
     posted: list[str] = []
 
     async def run():
         async with tapped(http(200, {})) as tap:
             transport = watched_transport(tap.url, posted)
             try:
-                await asyncio.gather(*(transport.send("/a", b"{}") for _ in range(5)))
-                await transport.send("/b", b"{}")
+                await asyncio.gather(*(transport.send(b"{}") for _ in range(5)))
+                await transport.send(b"{}")
             finally:
                 await transport.aclose()
             return len(tap.requests)
 
     assert asyncio.run(run()) == 6
-    assert posted == ["/a", "/a", "/b", "/b"]
+    assert posted == ["/a", "/a"]
 
 
 def test_requests_that_differ_from_one_another_stay_with_the_sdk(http):
@@ -270,7 +270,7 @@ def test_requests_that_differ_from_one_another_stay_with_the_sdk(http):
             transport = watched_transport(tap.url, [], itertools.count())
             try:
                 for _ in range(3):
-                    await transport.send("/a", b"{}")
+                    await transport.send(b"{}")
             finally:
                 await transport.aclose()
             return [re.findall(rb"(?i)x-signature: (\d+)", request) for request in tap.requests]
