@@ -136,7 +136,8 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
             cause = causes.setdefault(("limit", limit), Cause(Status.FAILED, None, f"{limit}."))
             cause.places[test.file, test.line] = None
             cause.tests[name] = tested
-            cause.executions += [execution.id for execution in view.executions(test)]
+            ended = (e for e in view.executions(test) if e.status not in (None, Status.SKIPPED))
+            cause.executions += [execution.id for execution in ended]
         for execution in view.executions(test):
             wrong = execution.status in (Status.FAILED, Status.ERRORED)
             if not (execution.attempt > 1 if retried else wrong):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Outcome
+from kindlm.outcome import Outcome, ScoreLimits
 from kindlm.reports.causes import Cause, causes_of, own_frame
 from kindlm.reports.facts import is_in_message
 
@@ -249,3 +249,14 @@ def test_a_repeat_that_failed_in_two_attempts_counts_once(history: Any, make: An
     view = run.finish()
     (cause,) = causes_of(view, view.tests(), retried=True)
     assert (len(cause.executions), cause.whom) == (4, "it · gpt, 2 of 3 repeats")
+
+
+def test_a_limit_for_all_repeats_concerns_those_that_ended(history: Any, make: Any) -> None:
+    run = history.run(planned=3)
+    run.suite(tests=[make.planned("it", repeat=3, score_limits=ScoreLimits(min_mean=0.9))])
+    for repeat in (1, 2):
+        run.execution("it", repeat=repeat, score=0.5, assertions=(make.passed(),))
+    run.execution("it", repeat=3, finished=False, output=None)
+    view = run.interrupt("SIGINT")
+    (cause,) = causes_of(view, view.tests())
+    assert cause.whom == "it · gpt, 2 of 2 repeats"
