@@ -67,6 +67,20 @@ def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> Non
     assert text.count("Request ") >= 3
 
 
+def test_calls_of_a_simulated_user_are_not_called_judge_calls(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(finished=False)
+    writer._request("1.1", 2, "gpt", purpose="simulate", after=None)
+    writer._respond("1.1", 2, "What next?", "gpt", 1.0, 0.0)
+    writer.interrupt("SIGINT")
+    text = text_of(ask("execution/aaaa2222-1").text)
+    assert "1 other call simulate" in text
+    assert "judge call" not in text
+
+
 def test_a_result_that_the_agent_did_not_report_is_not_shown_as_null(
     ask: Any, history: Any, make: Any
 ) -> None:
