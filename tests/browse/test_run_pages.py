@@ -95,6 +95,18 @@ def test_what_is_most_expensive_counts_judges(ask: Any, history: Any, make: Any)
     assert "cost $0.0055 (agents $0.0035, judges $0.0020)" in text
 
 
+def test_what_is_most_expensive_is_there_without_any_recorded_latency(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned()])
+    writer.execution(assertions=(make.passed(),), cost_usd=0.5, latency_ms=0.0)
+    writer.finish()
+    text = text_of(ask("run/bbbb3333").text)
+    assert "Most expensive greets gpt #1 $0.50" in text
+    assert "Slowest" not in text
+
+
 def test_what_is_most_expensive_counts_judges_of_an_agent_without_a_cost(
     ask: Any, history: Any, make: Any
 ) -> None:
