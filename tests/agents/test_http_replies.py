@@ -317,6 +317,16 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
             },
             Usage(9, 4, Extras(unpriced=True)),
         ),
+        (
+            {
+                "usage": {
+                    "input_tokens": 9,
+                    "output_tokens": 4,
+                    "output_token_details": {"audio": 3},
+                }
+            },
+            Usage(9, 4, Extras(unpriced=True)),
+        ),
         ({"usage": {"input": 5}, "service_tier": "flex"}, Usage(5, None, Extras(tier="flex"))),
         ({"service_tier": "flex"}, Usage(None, None)),
     ],

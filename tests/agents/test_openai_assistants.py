@@ -105,6 +105,10 @@ class TestConversations:
         assert {request.headers["authorization"] for request in app.requests} == {f"Bearer {KEY}"}
         assert json.loads(reply.raw)["run"]["id"] == "run_1"
 
+    def test_a_run_without_steps_of_tools_called_none(self, talk, success):
+        reply = success(talk(AssistantsApp(ScriptedRun("Answer 42")))[0])
+        assert (reply.tool_uses, reply.reports_tools) == ((), True)
+
     def test_a_conversation_stays_on_its_thread(self, talk, success, ask):
         app = AssistantsApp(ScriptedRun("first"), ScriptedRun("second"))
         results = talk(app, ask(ONE), ask(ONE, OK, TWO))

@@ -110,6 +110,18 @@ def test_it_waits_for_the_span_around_the_answer_and_for_missing_parents(bench):
     ]
 
 
+def test_the_tokens_of_a_model_call_are_recorded_with_its_span_alone(bench):
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    agent = CHAT | {"gen_ai.operation.name": "invoke_agent"}
+    bench.arrive(conversation.trace, around(1, sent), otlp_span(2, agent, parent=1))
+    bench.arrive(conversation.trace, otlp_span(3, CHAT, parent=2))
+    bench.seen(conversation)
+    (event,) = conversation.desk.recorded
+    tokens = [(span.kind, span.input_tokens, span.output_tokens) for span in event.spans]
+    assert tokens == [("other", None, None), ("agent", None, None), ("chat", 10, 2)]
+
+
 def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(bench):
     conversation = bench.open()
     first = bench.begin(conversation)

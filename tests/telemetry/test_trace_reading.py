@@ -354,6 +354,11 @@ def test_a_tool_that_failed_has_its_error_as_result(spans_of):
     assert uses_of(reading) == [("lookup", ARGUMENTS, {"error": "no such order"})]
 
 
+def test_an_id_in_capitals_is_the_same(spans_of):
+    (span,) = spans_of(otlp_span(1, parent="00000000000000AA") | {"spanId": "00000000000000AB"})
+    assert (span.id, span.parent) == ("00000000000000ab", "00000000000000aa")
+
+
 def test_calls_come_in_the_order_of_the_tree(spans_of):
     def tool(number, name, **places):
         return otlp_span(number, TOOLS["genai"] | {"gen_ai.tool.name": name}, **places)
@@ -502,9 +507,12 @@ def test_results_in_the_form_of_bedrock_are_read(spans_of, status, content, resp
     assert uses_of(reading) == [("lookup", ARGUMENTS, response)]
 
 
+@pytest.mark.parametrize(
+    "key", ["gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"]
+)
 @pytest.mark.parametrize(("system", "provider"), [("openai", "openai"), ("strands-agents", None)])
-def test_the_name_of_a_framework_is_no_provider_whose_prices_count(spans_of, system, provider):
-    chat = {"gen_ai.operation.name": "chat", "gen_ai.system": system, **ENDS}
+def test_the_name_of_a_framework_is_no_provider_whose_prices_count(spans_of, key, system, provider):
+    chat = {"gen_ai.operation.name": "chat", key: system, **ENDS}
     (call,) = read_trace(spans_of(otlp_span(1, chat))).model_calls
     assert call.provider == provider
 
