@@ -128,6 +128,21 @@ def test_a_refusal_of_the_provider_reaches_the_agent_and_each_try_is_recorded(be
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("named", "priced"), [("gpt-4o-2024-08-06", "gpt-4o-2024-08-06"), (None, "gpt-4o-mini")]
+)
+def test_an_answer_has_the_price_of_its_model_else_of_the_one_that_was_asked(behind, named, priced):
+    async def run():
+        answer = http_answer(200, {**ANSWER, "model": named})
+        async with open_peer(answer) as peer, behind(peer.url) as bench:
+            await post(bench, body={**SAID, "model": "gpt-4o-mini"})
+            await bench.observed.seen()
+            assert bench.desk.priced == [priced]
+            assert [model for model, _ in bench.desk.spent] == [priced]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_cannot_be_read_costs_what_it_reports(behind, stream):
     message = {"tool_calls": [{"id": "c1", "function": {}}]}

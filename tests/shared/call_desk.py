@@ -16,6 +16,7 @@ class Desk:
 
     subject: str = "1.1"
     recorded: list[Payload] = field(default_factory=list)
+    priced: list[str | None] = field(default_factory=list)
     spent: list[tuple[str, Cost]] = field(default_factory=list)
     over: bool = False
     is_unfinished: bool = False
@@ -31,6 +32,7 @@ class Desk:
 
     def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
         assert provider in (None, "openai", "anthropic")
+        self.priced.append(model)
         return Cost(None if usage.total is None else usage.total / 100, CostSource.COMPUTED)
 
     def spend(self, model: str, cost: Cost) -> None:
