@@ -14,18 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from kindlm.normal_form import INVISIBLE
 from kindlm.wording import count, cut, escape
 
-# Controls, invisible formats (direction, tags), surrogates, private characters, separators,
-# noncharacters, and places in Unicode for more invisible characters. Line breaks and tabs are
-# harmless; scripts and emoji need the joiners.
+# Invisible characters, but not the joiners, which scripts and emoji need, and the selectors below;
+# controls, but not line breaks and tabs; separators, surrogates, private ones and noncharacters.
 _UNREADABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b"
-    "\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb"
-    "\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff"
-    # Blank letters, marks and symbols: fillers, the grapheme joiner, a Braille pattern.
-    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]"
+    f"[{INVISIBLE}\x0b-\r\x85\u2028\u2029\ud800-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]"
+    "(?<![\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef])"
 )
 
 # A variation selector is only kept after a character that has variants: emoji, symbols, digits of
