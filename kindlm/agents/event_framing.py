@@ -30,14 +30,15 @@ OBJECT = re.compile(r"[\ufeff\s]*\{\s*(?:\"|$)")
 """The beginning of a JSON object."""
 
 
-def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
+def frames_of(
+    text: str, *, is_sse: bool, may_lack_empty_lines: bool = False
+) -> tuple[list[Frame], StreamEnd]:
     """Return the events or lines of a stream up to `[DONE]`, and its end.
 
     A `[DONE]` after a chat completion that calls tools ends only that message: an agent that passes
-    on the streams of its model has one after each. A space joins lines of bare text. Some servers
-    send no empty lines between events: then each line of data is an event if it is an object.
-    Raises `UnreadableReply` if there are more than `MAX_EVENTS`, or if the last one was cut off
-    before its data.
+    on the streams of its model has one after each. A space joins lines of bare text. With
+    `may_lack_empty_lines`, each data line of an event may be an event. Raises `UnreadableReply` if
+    there are more than `MAX_EVENTS`, or if the last one was cut off before its data.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -49,7 +50,7 @@ def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
         if event.is_cut and event.type not in _OWN_ENDS:
             message = f"the stream broke off: event {number} has a type, and no data"
             raise UnreadableReply(message, BROKE_OFF)
-        for data in _values_in(event.data):
+        for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
                 end.is_done, end.formats = True, dict.fromkeys(end.formats, True)
                 if end.stopped_for in ENDS_WITH_CALLS:

@@ -78,7 +78,7 @@ class Graph(Served):
         sent = Sent(last_user_text(request), has_history)
         if not answer.is_stream:
             return ParsedAnswer(read_value(parse_body(answer.text), sent))
-        frames, end = frames_of(answer.text, is_sse=True)
+        frames, end = frames_of(answer.text, is_sse=True, may_lack_empty_lines=True)
         draft = RunDraft(sent) if self.mode == "cloud" else GraphDraft(sent)
         return assemble(draft, frames, partial(end.check, has_end=answer.has_end))
 
