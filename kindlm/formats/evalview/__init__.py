@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -23,7 +22,7 @@ from kindlm.config.references import check_unique
 from kindlm.config.templates import check_deferred
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.document import Document, Path, Raw, cases_of, items, section, texts
 from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.formats.discovery import cases_in
@@ -41,20 +40,8 @@ _NAMES = ("config.yaml", "config.yml", "config.toml")
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedConfig:
-    """The configuration of a project; None if there is an error among the diagnostics.
-
-    `file` is None if the project has no configuration.
-    """
-
-    config: ProjectConfig | None
-    file: FilePath | None = None
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-
-@dataclass(slots=True)
 class Surroundings:
-    """The settings for loading cases, and the configurations of their projects.
+    """The settings for loading cases.
 
     With `is_run`, kindlm will call the agents, so all variables need values.
     """
@@ -65,15 +52,6 @@ class Surroundings:
     strict: bool = False
     compat: bool = False
     is_run: bool = True
-    _configs: dict[FilePath, LoadedConfig] = field(default_factory=dict)
-
-    def config_of(self, folder: FilePath) -> LoadedConfig:
-        """Return the configuration for a folder; an empty one if the project has none."""
-        if (file := _find(folder.resolve(), self.root.resolve())) is None:
-            return LoadedConfig(ProjectConfig())
-        if file not in self._configs:
-            self._configs[file] = _load_config(file, self)
-        return self._configs[file]
 
 
 def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
@@ -82,7 +60,12 @@ def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
     return None if file is None else file.parent.parent
 
 
-def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
+def _load_config(
+    file: FilePath | None, around: Surroundings
+) -> tuple[ProjectConfig | None, tuple[Diagnostic, ...]]:
+    """Return the configuration of a project, None if it has an error; and its diagnostics."""
+    if file is None:
+        return ProjectConfig(), ()
     shown = FilePath(shown_path(file))
     documents, whole = _read(shown)
     values = [at for at, value in enumerate(documents.value or ()) if value is not None]
@@ -90,8 +73,7 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
         message = "The configuration is one document, and this is a second one"
         whole.error((values[1],), message, "Join the two: remove the line '---'", reason="syntax")
     if whole.has_errors or not values:
-        empty = None if whole.has_errors else ProjectConfig()
-        return LoadedConfig(empty, file, tuple(whole.diagnostics))
+        return None if whole.has_errors else ProjectConfig(), tuple(whole.diagnostics)
     document, config = documents.part(values[0]), None
     reporter = Reporter(str(shown), document)
     if (filled := _filled(document.value, ("headers",), around, reporter)) is not None:
@@ -108,7 +90,7 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
         check_project(config, reporter)
     reporter.sort_phase()
     diagnostics = (*whole.diagnostics, *reporter.diagnostics)
-    return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
+    return None if reporter.has_errors else config, diagnostics
 
 
 def _find(folder: FilePath, root: FilePath) -> FilePath | None:
@@ -131,19 +113,6 @@ def _read(path: FilePath) -> tuple[Document, Reporter]:
     return documents, reporter
 
 
-_MOST_CASES = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file, loaded as far as it can be. A file with an error has no `cases`."""
-
-    path: FilePath
-    cases: tuple[CheckedCase, ...]
-    tests: int
-    diagnostics: tuple[Diagnostic, ...]
-
-
 def load_folder(
     folder: FilePath, named: Sequence[FilePath], around: Surroundings
 ) -> list[LoadedSuite]:
@@ -154,7 +123,8 @@ def load_folder(
     suite does not depend on which of its files are named; others get no diagnostics. Errors of the
     user become diagnostics.
     """
-    project = around.config_of(folder)
+    config_file = _find(folder.resolve(), around.root.resolve())
+    config, found = _load_config(config_file, around)
     # A link to a file names it.
     files = {os.path.realpath(path): path for path in cases_in(folder)}
     for path in named:
@@ -162,37 +132,44 @@ def load_folder(
     asked = {files[os.path.realpath(path)] for path in named}
     identity = suite_identity(folder, around.root)
     name = around.project if identity == "." else identity
-    referenced = () if project.file is None else (project.file,)
-    if project.config is None:
+    referenced = () if config_file is None else (config_file,)
+    if config is None:
         tests = sum(len(cases_of(_read(path)[0])) for path in asked)
-        return [LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)]
-    loaded = list(_distinct([_load_file(file, project.config, around) for file in files.values()]))
-    broken = [file for file in loaded if not file.cases]
-    failed = [
-        LoadedSuite(file.path, None, file.path.name, file.tests, file.diagnostics)
-        for file in broken
-        if file.path in asked
-    ]
-    if not any(file.cases for file in loaded if file.path in asked):
+        return [LoadedSuite(folder, None, name, tests, found, referenced)]
+    cases, taken = list[CheckedCase](), dict[str, SourceLocation]()
+    failed, unread = list[LoadedSuite](), list[str]()
+    for path in files.values():
+        of_file, alone = _load_file(path, config, around, taken)
+        cases += of_file
+        if not of_file:
+            unread.append(suite_identity(path, around.root))
+            failed += [alone] if path in asked else []
+        elif path in asked:
+            found += alone.diagnostics
+    unnamed = {case.config.name for case in cases if case.file not in asked}
+    if len(failed) == len(asked):
         return failed
-    cases = [case for file in loaded for case in file.cases]
     services: tuple[Service, ...] = ()
-    if project.file is not None:
+    if config_file is not None:
         # They run in the folder that holds `.evalview`.
-        home = project.file.parent.parent
-        services = tuple(compile_service(each, home) for each in project.config.serve or ())
-    unread = tuple(suite_identity(item.path, around.root) for item in broken)
-    names = (name, around.project, identity)
-    suite = compile_folder(
-        *names, cases, project.config, services, compat=around.compat, unread=unread
-    )
-    usable = [file for file in loaded if file.cases and file.path in asked]
-    found = (*project.diagnostics, *(item for file in usable for item in file.diagnostics))
-    unnamed = frozenset(case.config.name for case in cases if case.file not in asked)
-    return [LoadedSuite(folder, suite, name, len(cases), found, referenced, unnamed), *failed]
+        home = config_file.parent.parent
+        services = tuple(compile_service(each, home) for each in config.serve or ())
+    names, compat = (name, around.project, identity), around.compat
+    suite = compile_folder(*names, cases, config, services, compat=compat, unread=tuple(unread))
+    whole = LoadedSuite(folder, suite, name, len(cases), found, referenced, frozenset(unnamed))
+    return [whole, *failed]
 
 
-def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _File:
+_MOST_CASES = 1_000
+
+
+def _load_file(
+    path: FilePath, config: ProjectConfig, around: Surroundings, taken: dict[str, SourceLocation]
+) -> tuple[list[CheckedCase], LoadedSuite]:
+    """Return the cases of a file, none if it has an error; and the file as one that cannot run.
+
+    `taken` are the places of the names in earlier files, to which it adds its own.
+    """
     documents, whole = _read(path)
     found = cases_of(documents)
     if not found and not whole.has_errors:
@@ -219,24 +196,17 @@ def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _
                     cases.append(CheckedCase(case, path, reporter.where))
         reporter.sort_phase()
         diagnostics += reporter.diagnostics
-    has_errors = any(item.severity == "error" for item in diagnostics)
-    return _File(path, () if has_errors else tuple(cases), len(found), tuple(diagnostics))
-
-
-def _distinct(files: Sequence[_File]) -> Iterator[_File]:
-    """Yield the files; one with a name that an earlier case of the folder has becomes an error."""
-    taken: dict[str, SourceLocation] = {}
-    for file in files:
-        found: list[Diagnostic] = []
-        for case in file.cases:
-            name, place = case.config.name, case.where(("name",))
-            if (first := taken.setdefault(name, place)) is not place:
-                message = f'The name "{name}" occurs twice: first at {first}'
-                hint = "kindlm identifies results by case name within a folder: rename one"
-                error = misuse(message, hint, place, "duplicate_test")
-                found.append(Diagnostic(error, "error", "name"))
-        cases = () if found else file.cases
-        yield replace(file, cases=cases, diagnostics=(*file.diagnostics, *found))
+    is_wrong = any(item.severity == "error" for item in diagnostics)
+    for each in () if is_wrong else cases:
+        name, place = each.config.name, each.where(("name",))
+        if (first := taken.setdefault(name, place)) is not place:
+            message = f'The name "{name}" occurs twice: first at {first}'
+            hint = "kindlm identifies results by case name within a folder: rename one"
+            error = misuse(message, hint, place, "duplicate_test")
+            diagnostics.append(Diagnostic(error, "error", "name"))
+            is_wrong = True
+    alone = LoadedSuite(path, None, path.name, len(found), tuple(diagnostics))
+    return [] if is_wrong else cases, alone
 
 
 # Variables: `${NAME}`, and `{{serve.NAME.port}}` of programs to start
