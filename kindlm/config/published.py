@@ -48,10 +48,15 @@ def long_schema() -> dict[str, Any]:
     providers["properties"]["type"] |= {"enum": provider_types(), "type": "string"}
     adapters = all_own(Adapter)
     _add_options(agents, adapters.values(), definitions)
-    # Aliases of keys come last. One of two keys is required, unless the adapter needs no address.
-    properties = agents["properties"]
-    for name in ("type", "url"):
-        properties[name] = properties.pop(name)
+    # Other names of keys. That of `systemFile` is its name in the error specification.
+    for entry, key, other, more in (
+        (definitions["PromptConfig"], "systemFile", "system_prompt_file", {"deprecated": True}),
+        (agents, "adapter", "type", {}),
+        (agents, "endpoint", "url", {}),
+    ):
+        same = entry["properties"][key] | {"description": f"The same as `{key}`."} | more
+        entry["properties"][other] = dict(sorted(same.items()))
+    # One of two keys is required, unless the adapter needs no address.
     free = [
         each
         for name, kind in adapters.items()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, PrivateAttr, Tag
+from pydantic import AfterValidator, AliasChoices, Field, PrivateAttr, Tag
 
 from kindlm.packages import as_written
 from kindlm.plugins import Adapter, Provider
@@ -95,19 +95,10 @@ class ModelConfig(Section):
     """`judge`: this model only judges. Tests do not run on it."""
 
 
-def _with_other_names(schema: dict[str, Any]) -> None:
-    """Publish `type` and `url`, which mean the same as `adapter` and `endpoint`."""
-    properties = schema["properties"]
-    for name, other in (("type", "adapter"), ("url", "endpoint")):
-        properties[name] = {**properties[other], "description": f"The same as `{other}`."}
-
-
 class AgentConfig(Chosen[Adapter]):
     """A live agent to test."""
 
     main = "endpoint"
-
-    model_config = ConfigDict(json_schema_extra=_with_other_names)
 
     id: Text = Field(examples=["shop"])
     """Your name for this agent in reports. By default `agent`, then `agent-2`."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, Tag, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, Tag, model_validator
 
 from kindlm.config.expect import ExpectConfig
 from kindlm.config.simulated_tools import McpToolsConfig, ServerToolsConfig, ToolConfig, ToolsEntry
@@ -24,22 +24,10 @@ from kindlm.section import (
 from kindlm.values import LIST, MAPPING, TEXT, refuse
 
 
-def _with_other_spelling(schema: dict[str, Any]) -> None:
-    """Publish `system_prompt_file`, the name of `systemFile` in the error specification."""
-    properties = schema["properties"]
-    properties["system_prompt_file"] = {
-        **properties["systemFile"],
-        "description": "The same as `systemFile`.",
-        "deprecated": True,
-    }
-
-
 class PromptConfig(Section):
     """The messages that begin a conversation; {{name}} stands for a variable of the test."""
 
     main = "user"
-
-    model_config = ConfigDict(json_schema_extra=_with_other_spelling)
 
     system: Maybe[str] = Field(default=None, examples=["You serve {{shop}}."])
     """The system text."""

@@ -40,11 +40,12 @@ def _boolean(value: Any) -> Any:
 _BOOLEANS = {"true": True, "false": False}
 
 
-def lowered(value: Any) -> Any:
+def _lowered(value: Any) -> Any:
     """Trim a text, and convert it to lower case."""
     return value.strip().lower() if isinstance(value, str) else value
 
 
+_LOWERED = BeforeValidator(_lowered)
 _NO_BOOL = BeforeValidator(_no_bool)
 Boolean = Annotated[bool, Field(strict=True), BeforeValidator(_boolean)]
 Number = Annotated[float, _NO_BOOL]
@@ -98,7 +99,7 @@ class SafetyConfig(EvalviewSection):
     """Findings are reported but pass."""
     categories: list[str] | None = None
     """The kinds of harm that count; all by default."""
-    severity_threshold: Annotated[str, BeforeValidator(lowered)] = "medium"
+    severity_threshold: Annotated[str, _LOWERED] = "medium"
     """Findings fail from this severity on: `low`, `medium` or `high`."""
 
 
@@ -236,15 +237,13 @@ class AdapterConfig(EvalviewSection):
     """Headers of each request."""
     streaming: Boolean | None = None
     """Whether the agent streams its answers as events."""
-    mode: Annotated[Literal["standard", "streaming", "cloud"] | None, BeforeValidator(lowered)] = (
-        None
-    )
+    mode: Annotated[Literal["standard", "streaming", "cloud"] | None, _LOWERED] = None
     """How a LangGraph agent is served."""
     assistant_id: str | None = None
     """The assistant at OpenAI or on LangGraph's platform."""
     verbose: Boolean | None = None
     """Log requests and answers."""
-    sequence_mode: Annotated[str | None, BeforeValidator(lowered)] = None
+    sequence_mode: Annotated[str | None, _LOWERED] = None
     """`subsequence`: other calls may come between. `exact`: only these calls. `unordered`: each as
     often as listed, in any order."""
     input_key: str | None = None
@@ -354,12 +353,10 @@ class CaseConfig(EvalviewSection):
     model: str | None = None
     """The model to call, for model adapters. The default is the project's model, else
     claude-sonnet-4-5-20250929 for `anthropic` and llama3.2 for `ollama`, with a warning."""
-    suite_type: Annotated[Literal["capability", "regression"] | None, BeforeValidator(lowered)] = (
-        None
-    )
+    suite_type: Annotated[Literal["capability", "regression"] | None, _LOWERED] = None
     """A tag: `suite_type:regression`."""
     difficulty: Annotated[
-        Literal["trivial", "easy", "medium", "hard", "expert"] | None, BeforeValidator(lowered)
+        Literal["trivial", "easy", "medium", "hard", "expert"] | None, _LOWERED
     ] = None
     """A tag: `difficulty:easy`."""
     tags: Annotated[list[str], BeforeValidator(_tags)] | None = None

@@ -41,7 +41,7 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
         missing = "It has no message of a user."
     elif missing is None and not transcript.shows_tools:
         # The suite may say that the agent reports every tool call.
-        config, _ = _configuration(db, execution) or ({}, "")
+        config, _ = _configuration(db, execution)
         agents = (it for it in config.get("agents", ()) if it["id"] == execution.target)
         if not any(agent.get("reportsTools") for agent in agents):
             missing = "Nothing shows that the agent reports its tool calls."
@@ -89,10 +89,7 @@ def recorded_target(
     It is the model of the recording if the configuration contained secrets, which were not
     recorded. Programs of `serve` run in the folder of their suite: the new suite has to be there.
     """
-    found = _configuration(db, execution)
-    if found is None:
-        return Target(why_not=_UNKNOWN)
-    config, suite = found
+    config, suite = _configuration(db, execution)
     suite_folder = (root / suite).parent
     home = Path(os.path.relpath(suite_folder, folder)).as_posix()
     agent, model = (
@@ -121,14 +118,11 @@ def recorded_target(
     return Target() if cannot_move else Target(written, is_agent=agent is not None)
 
 
-def _configuration(
-    db: sqlite3.Connection, execution: ExecutionView
-) -> tuple[dict[str, Any], str] | None:
-    """Return the kindlm.yaml of an execution as recorded, and its path; None if it has none."""
-    row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
-    if row is None or row[0] in (None, REDACTED):
-        return None
-    return json.loads(row[0]).get("config", {}), row[1]  # an imported run has no `config`
+def _configuration(db: sqlite3.Connection, execution: ExecutionView) -> tuple[dict[str, Any], str]:
+    """Return the kindlm.yaml of an execution as recorded, {} if it has none; and its path."""
+    body, path = db.execute(_CONFIG, (execution.suite_id,)).fetchone() or (None, "")
+    # An imported run has no `config`.
+    return {} if body in (None, REDACTED) else json.loads(body).get("config", {}), path
 
 
 def _moved(agent: dict[str, Any], home: str) -> dict[str, Any]:

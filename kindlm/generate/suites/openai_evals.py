@@ -38,9 +38,8 @@ def reads(document: Part) -> bool:
 
 def read(document: Part, files: Files) -> ImportedSuite:
     """Read an eval; raise `LeftOutError` if no suite can be made of it."""
-    reader = _Reader(document, files)
     is_platform = document.get("testing_criteria") is not None
-    return _read_platform(reader) if is_platform else _read_registry(reader)
+    return (_read_platform if is_platform else _read_registry)(_Reader(document, files))
 
 
 Graders = Sequence[tuple[str, Equivalent | None, Part, Any]]
@@ -311,7 +310,14 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
     template = None if messages is None else messages.get("template")
     if template is None:
         raise LeftOutError("no `template` of `input_messages`", "Write the messages as one")
-    for number, row in enumerate(_rows(source, reader.files), start=1):
+    content = source.get("source") or source
+    rows = content.get("content")
+    if content.text("type") == "file_id":
+        rows = reader.files.part(f"{content.text('id')}.jsonl")
+    if rows is None:
+        what = f"the source {excerpt_of(content.text('type'))}"
+        raise LeftOutError(what, "Write the rows as `file_content`")
+    for number, row in enumerate(rows.items(), start=1):
         item = (row.get("item") or row).value
         graders = [
             (kind, GRADERS.get(kind), grader, item)
@@ -320,14 +326,3 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
         ]
         reader.add(row, f"row {number}", template.value, graders, partial(_filled, item=item))
     return reader.finished(document.text("name") or "eval", None, model)
-
-
-def _rows(source: Part, files: Files) -> list[Part]:
-    content = source.get("source") or source
-    rows = content.get("content")
-    if content.text("type") == "file_id":
-        rows = files.part(f"{content.text('id')}.jsonl")
-    if rows is None:
-        what = f"the source {excerpt_of(content.text('type'))}"
-        raise LeftOutError(what, "Write the rows as `file_content`")
-    return rows.items()
