@@ -109,7 +109,8 @@ class ModelDraft(Draft):
 
     def spent(self) -> Spent:
         """Return the last usage that the agent reports itself, or else that of all messages."""
-        messages = [each for each in (*self.earlier, self.about) if each != Spent()]
+        begun = read_spent(anthropic.whole_of(self.blocks)[0])
+        messages = [it for it in (*self.earlier, self.about, begun) if it != Spent()]
         return later_spent(spent_together(messages), self.own)
 
     def _end_message(self) -> None:
@@ -145,7 +146,9 @@ class ModelDraft(Draft):
         self.reasons += end_reasons(value)
         inner = value.get("message")
         for part in (value, inner) if isinstance(inner, dict) else (value,):
-            if is_block or "choices" in value:
+            if is_block:
+                continue  # only all of them together count
+            if "choices" in value:
                 self.about = later_spent(self.about, read_spent(part))
             else:
                 self.own = later_spent(self.own, read_spent(part))

@@ -105,11 +105,13 @@ class GraphDraft(Draft):
         """Add an event of the user's own server, or an item of a graph's stream in Python."""
         match event.get("type"):
             case "step":
-                if event.get("tool") or event.get("action"):
+                is_call = bool(event.get("tool") or event.get("action"))
+                if is_call:
                     self.steps.append(_step(event))
-                    self.priced.append(event)
                 else:
                     self.updates.append(("", event))
+                if is_call or "cost" in event:
+                    self.priced.append(event)
             case "message":
                 message = {**event, "type": "ai"}
                 pieces = read_messages(message)

@@ -14,7 +14,7 @@ from kindlm.wires import Spent, anthropic, extras_from, object_or_empty, token_c
 
 _MAX_NUMBERS = 50
 MAX_NAME = 100
-_INPUT_TOKENS = ("input_tokens", "prompt_tokens", "input", "inputTokens", "promptTokens")
+_INPUT_TOKENS = ("prompt_tokens", "input", "inputTokens", "promptTokens")
 _OUTPUT_TOKENS = (
     *("output_tokens", "completion_tokens", "output"),
     *("outputTokens", "completionTokens"),

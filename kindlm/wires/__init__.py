@@ -163,10 +163,13 @@ def extras_from(
     us_only: bool = False,
     unpriced: bool = False,
 ) -> Extras | None:
-    """Return the extras of a usage from reported values; None if there are none."""
-    read, written, longer, searched = (
-        token_count(number) or 0 for number in (cache_read, cache_written, written_1h, searches)
-    )
+    """Return the extras of a usage from reported values; None if there are none.
+
+    A value that is not a number of tokens may be charged.
+    """
+    reported = (cache_read, cache_written, written_1h, searches)
+    read, written, longer, searched = (token_count(number) or 0 for number in reported)
+    unpriced |= any(count is not None and token_count(count) is None for count in reported)
     named = tier if isinstance(tier, str) and tier and tier not in _STANDARD else None
     extras = Extras(read, written, longer, searched, tier=named, us_only=us_only, unpriced=unpriced)
     return None if extras == Extras() else extras

@@ -68,7 +68,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
     """Return the message that the events of a stream form, and whether the stream is complete."""
-    body, counts, is_whole = dict[str, Any](), dict[str, Any](), False
+    body, counts, is_whole, is_counted = dict[str, Any](), dict[str, Any](), False, False
     # An agent may pass on the events of several messages, each with block indices from 0.
     blocks, current = list[dict[str, Any]](), dict[int, dict[str, Any]]()
     for event in events:
@@ -93,8 +93,12 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
                 reported = object_or_empty(usage).items()
                 counts |= {name: count for name, count in reported if count is not None}
             body["usage"] = counts
+            is_counted |= "output_tokens" in object_or_empty(event.get("usage"))
         elif kind == "message_stop":
             is_whole = True
+    if blocks and not is_counted:
+        # `message_start` counts only the tokens until then.
+        body["usage"] = {**object_or_empty(body.get("usage")), "output_tokens": None}
     # Some servers send the whole message in `message_start`.
     content = blocks or body.get("content") or []
     return (body | {"content": content} if body or blocks else {}), is_whole
@@ -154,12 +158,13 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     blocks = objects(body.get("content"))
     ran = {str(each.get("name")) for each in blocks if each.get("type") == "server_tool_use"}
     runs_code = any(name.endswith("code_execution") for name in ran)
-    fresh = token_count(usage.get("input_tokens"))
+    cached = (usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens"))
+    is_known = all(count is None or token_count(count) is not None for count in cached)
+    fresh = token_count(usage.get("input_tokens")) if is_known else None
     output = token_count(usage.get("output_tokens"))
     iterations = objects(usage.get("iterations"))
     extras = extras_from(
-        usage.get("cache_read_input_tokens"),
-        usage.get("cache_creation_input_tokens"),
+        *cached,
         object_or_empty(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"),
         object_or_empty(usage.get("server_tool_use")).get("web_search_requests"),
         tier="fast" if usage.get("speed") == "fast" else usage.get("service_tier"),

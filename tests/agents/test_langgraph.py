@@ -387,6 +387,15 @@ class TestStreams:
         assert told.text == "Hello world"
         assert told.tool_uses == (ToolUse(ToolCall("call_0", "search", {"q": 1}), "obs", "agent"),)
 
+    def test_a_step_without_a_tool_costs_what_it_says(self, stream):
+        told = stream(
+            {"type": "step", "tool": "look", "parameters": {}, "cost": 0.25},
+            {"type": "step", "content": "I think.", "cost": 0.5},
+            {"type": "message", "content": "Done."},
+        )
+        assert told.reported_cost_usd == 0.75
+        assert [use.call.name for use in told.tool_uses] == ["look"]
+
     def test_calls_and_usage_inside_messages(self, stream):
         told = stream(
             {"type": "message", "content": "", "tool_calls": [call("c1", "a")], **used(5, 1)},

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from examples import examples
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.reply_parts import UnreadableReply
-from kindlm.agents.reply_reading import FailedReply, Reading
+from kindlm.agents.reply_reading import FailedReply, Reading, read_reply
 from kindlm.transcript import Message, Role, Usage
 
 STREAM = "text/event-stream"
@@ -604,6 +604,12 @@ class TestAgUi:
     def test_other_events_hide_nothing(self, hear, event):
         assert not hear(event).reply.tool_uses
 
+    @pytest.mark.parametrize("other", [None, "40", [{"inputTokens": 40, "outputTokens": 5}]])
+    def test_tokens_of_a_model_that_cannot_be_read_are_unknown(self, hear, other):
+        known = {"model": "a", "inputTokens": 60, "outputTokens": 20}
+        assert hear(usage=[known, known]).reply.usage == Usage(120, 40)
+        assert hear(usage=[known, other]).reply.usage == Usage()
+
     def test_calls_that_a_message_hides_are_noticed(self, hear):
         trail = {"toolCalls": [{"name": "refund", "args": {"id": 7}}]}
         said = {"role": "assistant", "content": "Done.", "trail": trail}
@@ -688,3 +694,25 @@ def test_an_id_that_a_task_uses_again_is_of_another_call(reply):
 
     _, calls, *_ = said(reply(rpc({"task": task})))
     assert calls == [("refund", {"id": 7}, "done"), ("lookup", {"id": 8}, None)]
+
+
+@pytest.mark.parametrize(
+    ("counted", "usage"),
+    [({"output_tokens": 60}, Usage(100, 60)), ({"output_tokens": "60"}, Usage(100)),
+     ({}, Usage(100))],
+)  # fmt: skip
+def test_the_beginning_of_a_message_of_anthropic_does_not_count_what_was_written(counted, usage):
+    begun = {"role": "assistant", "content": [], "usage": {"input_tokens": 100, "output_tokens": 1}}
+    events = [
+        {"type": "message_start", "message": begun},
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Done."}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counted},
+        {"type": "message_stop"},
+    ]
+    assert read_stream(sse(events), Reading(), has_end=True).reply.usage == usage
+
+
+def test_tokens_of_a_cache_that_cannot_be_read_leave_the_input_unknown():
+    counts = {"input_tokens": 100, "output_tokens": 60, "cache_read_input_tokens": "1000"}
+    usage = read_reply({"text": "Done.", "usage": counts}, Reading()).usage
+    assert (usage.input_tokens, usage.output_tokens) == (None, 60)

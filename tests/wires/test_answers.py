@@ -277,6 +277,33 @@ def test_counts_that_the_end_of_a_stream_leaves_open_are_those_of_its_beginning(
     assert read_answer("anthropic", "", stream).usage == Usage(10, 5)
 
 
+@pytest.mark.parametrize("ended", [{}, {"usage": {}}, {"usage": {"input_tokens": 10}}])
+def test_the_beginning_of_a_stream_does_not_count_what_was_written(ended: dict[str, Any]) -> None:
+    begun = {"content": [], "usage": {"input_tokens": 10, "output_tokens": 1}}
+    block = {"type": "text", "text": "Hi"}
+    stream = sse(
+        {"type": "message_start", "message": begun},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, **ended},
+        {"type": "message_stop"},
+    )
+    assert read_answer("anthropic", "", stream).usage == Usage(10, None)
+
+
+@pytest.mark.parametrize("count", ["1000", -1, 2.5, [1000], {"n": 1000}, 10**30])
+def test_tokens_of_a_cache_that_cannot_be_read_are_not_0(count: Any) -> None:
+    for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
+        counts = {"input_tokens": 10, "output_tokens": 5, key: count}
+        body = message({"type": "text", "text": "Hi"}) | {"usage": counts}
+        assert read_answer("anthropic", "", json.dumps(body)).usage.input_tokens is None
+    counts = {"input_tokens": 10, "output_tokens": 5, "server_tool_use": {}}
+    counts["server_tool_use"] = {"web_search_requests": count}
+    body = message({"type": "text", "text": "Hi"}) | {"usage": counts}
+    assert read_answer("anthropic", "", json.dumps(body)).usage == Usage(
+        10, 5, Extras(unpriced=True)
+    )
+
+
 def test_the_fast_mode_of_anthropic_is_a_tier() -> None:
     usage = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
     answer = read_answer("anthropic", "", json.dumps({**BODIES["anthropic"], "usage": usage}))

@@ -158,6 +158,8 @@ class RunDraft(Draft):
     def spent(self) -> Spent:
         """Return the tokens of all models; a number that one of them lacks is unknown."""
         entries = objects(self.ended.get("usage"))
+        if entries != (self.ended.get("usage") or []):
+            return Spent()
         models = {read_model(entry) for entry in entries}
         first, *others = map(read_counts, entries or [{}])
         usage = sum(others, first)
