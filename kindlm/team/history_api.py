@@ -42,7 +42,7 @@ from kindlm.team.protocol import (
     Control,
     PushAnswer,
 )
-from kindlm.team.token_store import Grant, OneToken, TokenStore
+from kindlm.team.token_store import Grant, TokenStore
 from kindlm_store import EventLog
 from kindlm_store.canonical import hash_text
 from kindlm_store.database import snapshot
@@ -104,7 +104,7 @@ class HistoryApi:
     """
 
     log: EventLog
-    tokens: TokenStore | OneToken
+    tokens: TokenStore
     fleet: FleetHooks | None = None
 
     def __post_init__(self) -> None:

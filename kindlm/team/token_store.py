@@ -107,49 +107,30 @@ class Grant:
     scopes: frozenset[str]
     project: str | None
     id: str
-    key: bytes = field(default=b"", repr=False)
-
-
-class OneToken:
-    """A store of one token without quotas, for the workers of a run."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    def grant_of(self, token: str) -> Grant | str:
-        """Return the grant of the token, to push and pull; return an error for any other token."""
-        if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._token):
-            return "The token is unknown."
-        return Grant("worker", frozenset({"push", "pull"}), None, "worker")
-
-    def count_push(self, _grant: Grant) -> None:
-        """Do nothing: workers may push as often as they like."""
-
-    def require_room(self, _grant: Grant, _size: int) -> None:
-        """Do nothing: workers may push as much as they like."""
-
-    count_bytes = require_room
+    key: bytes = field(repr=False)
 
 
 class TokenStore:
     """The tokens of one history, with the uncompressed bytes pushed with each.
 
     Each method that changes the file makes one SQL statement, so it excludes other writers. The
-    file is created if there is none.
+    file is created if there is none. If `database` is None, the tokens are only in memory, as that
+    of the workers of a run.
 
     Raises:
         OSError: The file cannot be created or read.
         sqlite3.Error: The file is not a token store.
     """
 
-    def __init__(self, database: Path) -> None:
-        path = token_file(database)
-        make_folder(database)
-        # SQLite gives its WAL files the same mode.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
+    def __init__(self, database: Path | None) -> None:
+        place = Path(":memory:") if database is None else token_file(database)
+        if database is not None:
+            make_folder(database)
+            # SQLite gives its WAL files the same mode.
+            os.close(os.open(place, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            place.chmod(0o600)
         self._connection = sqlite3.connect(
-            path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            place, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )
         self._connection.row_factory = sqlite3.Row
         # Requests are answered in several threads.

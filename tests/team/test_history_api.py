@@ -25,7 +25,7 @@ from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi, unpack
 from kindlm.team.protocol import LONGEST_BODY, ApiError, Control, StreamEnd
 from kindlm.team.team_server import RunningServer
-from kindlm.team.token_store import OneToken, TokenLimits
+from kindlm.team.token_store import TokenLimits
 from kindlm_store import EventLog, OpenError
 from kindlm_store.verification import verify_file
 
@@ -262,8 +262,8 @@ def test_a_worker_pushes_and_fetches_with_the_lease_that_it_claimed(
 ) -> None:
     with history_server(tmp_path / "group.db") as other:
         hooks = Hooks()
-        api = HistoryApi(other.log, OneToken("kdl_of_this_run"), fleet=hooks)
-        headers = {"authorization": "Bearer kdl_of_this_run"}
+        headers = {"authorization": f"Bearer {other.token()}"}
+        api = HistoryApi(other.log, other.tokens, fleet=hooks)
         with (
             RunningServer(api) as server,
             httpx.Client(base_url=server.url, headers=headers, trust_env=False) as client,
@@ -335,11 +335,11 @@ def test_a_coordinator_hears_that_its_history_takes_nothing(
 
     hooks = Failing()
     with (
-        closing(HistoryApi(served.log, OneToken("kdl_of_this_run"), fleet=hooks)) as api,
+        closing(HistoryApi(served.log, served.tokens, fleet=hooks)) as api,
         RunningServer(api) as server,
         httpx.Client(
             base_url=server.url,
-            headers={"authorization": "Bearer kdl_of_this_run", "kindlm-lease": "1.0"},
+            headers={"authorization": f"Bearer {served.token()}", "kindlm-lease": "1.0"},
             trust_env=False,
         ) as client,
     ):

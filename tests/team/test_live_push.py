@@ -26,7 +26,7 @@ from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX, Control
 from kindlm.team.pushing import LivePush, Push
 from kindlm.team.team_server import RunningServer
-from kindlm.team.token_store import OneToken
+from kindlm.team.token_store import TokenStore
 from kindlm.team.withholding import common_url
 from kindlm_store import EventLog
 
@@ -78,23 +78,25 @@ def live(
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[tuple[Coordinator, EventLog, str]]:
+def coordinator(tmp_path: Path) -> Iterator[tuple[Coordinator, EventLog, HistoryClient]]:
     hooks = Coordinator()
     with (
         EventLog.open(tmp_path / "all.db", projections=PROJECTIONS) as log,
-        closing(HistoryApi(log, OneToken(TOKEN), fleet=hooks)) as api,
+        closing(TokenStore(None)) as tokens,
+        closing(HistoryApi(log, tokens, fleet=hooks)) as api,
         RunningServer(api) as server,
     ):
-        yield hooks, log, server.url
+        created = tokens.create("worker", ["push", "pull"])
+        assert isinstance(created, Ok)
+        yield hooks, log, HistoryClient(server.url, created.value, lease="3.1", patience_s=0)
 
 
 def test_a_worker_is_heard_of_and_obeys(
-    coordinator: tuple[Coordinator, EventLog, str], home: History
+    coordinator: tuple[Coordinator, EventLog, HistoryClient], home: History
 ) -> None:
-    hooks, log, url = coordinator
+    hooks, log, client = coordinator
     controls: Queue[Control] = Queue()
     stale: Queue[KindlmError] = Queue()
-    client = HistoryClient(url, TOKEN, lease="3.1", patience_s=0)
     with live(
         client, home.log.path, "aaaa2222", texts=True, every_s=0.01,
         on_control=controls.put, on_refused=stale.put,
@@ -191,7 +193,7 @@ def test_several_suites_are_sent_to_one_server() -> None:
 
 
 def test_a_worker_leaves_out_nothing_however_large(
-    coordinator: tuple[Coordinator, EventLog, str], home: History, make: Any,
+    coordinator: tuple[Coordinator, EventLog, HistoryClient], home: History, make: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     # Small limits of what others push, in place of a large text.
@@ -201,8 +203,7 @@ def test_a_worker_leaves_out_nothing_however_large(
     large.suite(tests=[make.planned()])
     large.execution(output=random.Random(1).randbytes(20_000).hex())
     large.finish()
-    _, log, url = coordinator
-    client = HistoryClient(url, TOKEN, lease="3.1", patience_s=0)
+    _, log, client = coordinator
     with live(client, home.log.path, "bbbb3333", texts=True, on_control=lambda _: None) as push:
         pass
     assert push.error is None
@@ -214,16 +215,15 @@ def test_a_worker_leaves_out_nothing_however_large(
 
 
 def test_a_worker_whose_events_are_not_taken_hears_of_it(
-    coordinator: tuple[Coordinator, EventLog, str], home: History, make: Any
+    coordinator: tuple[Coordinator, EventLog, HistoryClient], home: History, make: Any
 ) -> None:
     odd = home.run("bbbb3333")
     odd.suite(tests=[make.planned()])
     odd.execution(cost_usd=1e15)
     odd.finish()
     refused: Queue[KindlmError] = Queue()
-    client = HistoryClient(coordinator[2], TOKEN, lease="3.1", patience_s=0)
     with live(
-        client, home.log.path, "bbbb3333", texts=True,
+        coordinator[2], home.log.path, "bbbb3333", texts=True,
         on_control=lambda _: None, on_refused=refused.put,
     ):  # fmt: skip
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 import shlex
 import sqlite3
 import sys
@@ -48,9 +47,8 @@ from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.team.history_api import HistoryApi
-from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
-from kindlm.team.token_store import OneToken
+from kindlm.team.token_store import TokenStore
 from kindlm.wording import count
 from kindlm_store import LockHeldError, Redactor, holder, is_held, stream_lock
 
@@ -204,7 +202,6 @@ def _carry_out(
     console = make_console()
     kind = kind_of_progress(console, shown=options.progress)
     progress = kind(console, Redactor(secret), stop, options.fail_fast)
-    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     with ExitStack() as stack:
         log = stack.enter_context(open_log(request.database, secret))
         reader = stack.enter_context(closing(log.reader()))
@@ -212,7 +209,9 @@ def _carry_out(
         coordinator = Coordinator(
             log, shards.left, shards.needed, request.limits, stop, news.tell, shards.earlier, warn
         )
-        api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
+        tokens = stack.enter_context(closing(TokenStore(None)))
+        token = or_fail(tokens.create("worker", ["push", "pull"]))
+        api = stack.enter_context(closing(HistoryApi(log, tokens, fleet=coordinator)))
         try:
             server = stack.enter_context(RunningServer(api, *fleet.listen))
         except OSError as error:
