@@ -59,7 +59,6 @@ class Responses(Chat):
 
     def __init__(self) -> None:
         self._stored: dict[str, list[Any]] = {}
-        self._items: dict[str, Any] = {}
 
     def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
         sampling = ("temperature", "top_p") if model is not None and model.reasoning else ()
@@ -99,9 +98,9 @@ class Responses(Chat):
         if item.optional("type", Node.text) != "item_reference":
             return item.value
         item_id = item.entry("id").text()
-        if item_id not in self._items:
-            item.fail(f"Item with id '{item_id}' not found.")
-        return self._items[item_id]
+        stored = (each for items in self._stored.values() for each in items)
+        found = next((each for each in stored if each.get("id") == item_id), None)
+        return found or item.fail(f"Item with id '{item_id}' not found.")
 
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         text, reply = shape(reply, conversation)
@@ -131,7 +130,6 @@ class Responses(Chat):
             }
         if response["id"] in self._stored:
             self._stored[response["id"]] += output
-            self._items |= {item["id"]: item for item in output}
         if conversation.stream:
             events = enumerate(_events(response))
             return tuple(server_sent({**event, "sequence_number": n}) for n, event in events)
