@@ -142,10 +142,10 @@ class TracedConversation:
     conversation, used by a program that is started for it. Such a program exports to its own
     `place`; all spans sent there belong to this conversation, whatever their trace.
 
-    `_known` has all spans by id. `_unread` are those that arrived since the message was sent,
-    `_of_failed` those before it that no answer has taken: spans of a failed try belong to the next
-    answer. `_earlier` are kindlm's spans before `sent`, `_past` those of answered messages, and
-    `_calls` their tool calls.
+    `_known` has all spans by id. `_new` are those that no answer has taken yet, since spans of a
+    failed try belong to the next answer; those from `_begun` on arrived since the message was sent.
+    `_messages` are kindlm's spans, each with whether its message was answered. `_calls` are the
+    tool calls for the answers so far.
     """
 
     observer: OtlpObserver
@@ -157,10 +157,9 @@ class TracedConversation:
     call: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _known: dict[str, Span] = field(default_factory=dict)
-    _unread: list[Span] = field(default_factory=list)
-    _of_failed: list[Span] = field(default_factory=list)
-    _earlier: set[str] = field(default_factory=set)
-    _past: set[str] = field(default_factory=set)
+    _new: list[Span] = field(default_factory=list)
+    _begun: int = 0
+    _messages: dict[str, bool] = field(default_factory=dict)
     _calls: list[ToolCall] = field(default_factory=list)
     _answered_ns: int = 0
     _size: int = 0
@@ -172,7 +171,7 @@ class TracedConversation:
     def __post_init__(self) -> None:
         self.trace = trace_id(self.observer.run, self.desk.subject)
         self.observer.by_trace[self.trace] = self.observer.by_place[self.place] = self
-        self._past.add(self.sent)
+        self._messages[self.sent] = True  # for spans before the first message
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -189,12 +188,11 @@ class TracedConversation:
         """Begin to observe: a message is about to be sent, as this call of the attempt."""
         if self.target.instance is not None:
             watch_own_spans()
-        if self.sent in self._past:
+        if self._messages[self.sent]:
             self._unknown_before = self.observer.unknown_calls
             self._refused_before = self.observer.refused_requests
-        self._earlier.add(self.sent)
         self.call, self.sent = call, secrets.token_hex(8)
-        self._of_failed, self._unread = [*self._of_failed, *self._unread], []
+        self._messages[self.sent], self._begun = False, len(self._new)
 
     def take(self, span: Span) -> None:
         """Take a span; ignore a repeated one."""
@@ -207,7 +205,7 @@ class TracedConversation:
         self._is_cut |= len(self._known) >= MAX_SPANS or self._size > MAX_TRACE_BYTES
         if not self._is_cut:
             self._known[span.id] = span
-            self._unread.append(span)
+            self._new.append(span)
 
     async def seen(self) -> Seen:
         """Wait until the spans of the message are complete; return their content."""
@@ -248,10 +246,10 @@ class TracedConversation:
         observer = self.observer
         del observer.by_trace[self.trace], observer.by_place[self.place]
         observer.over.add(self.trace)
-        if self.sent not in self._past:
+        if not self._messages[self.sent]:
             return None  # the spans belong to a message that failed
-        observer.late_spans += len(self._unread)
-        late = sum(dialects.kind_of(span) is Kind.TOOL for span in self._unread)
+        observer.late_spans += len(self._new)
+        late = sum(dialects.kind_of(span) is Kind.TOOL for span in self._new)
         if not late:
             return None
         return (
@@ -265,7 +263,7 @@ class TracedConversation:
             return f"The trace has more than {MAX_SPANS:,} spans or {MAX_TRACE_BYTES:,} bytes."
         if self._is_ambiguous:
             return "Two spans of the trace have the same id, so one of them was not read."
-        if not self._unread and not self._of_failed:
+        if not self._new:
             last = next(reversed(self.observer.refusals), None)
             how = _EXPORT if self.target.instance is None else _EXPORT_HERE
             return f"No span of the agent arrived {wait}, so its tool calls are unknown. {how}" + (
@@ -288,8 +286,8 @@ class TracedConversation:
 
     def _lacking(self) -> set[str]:
         """Return the parents of new spans that have not arrived."""
-        parents = {span.parent for span in (*self._of_failed, *self._unread)}
-        return parents - self._known.keys() - self._earlier - {"", self.sent, self.root}
+        parents = {span.parent for span in self._new}
+        return parents - self._known.keys() - self._messages.keys() - {"", self.root}
 
     def _settled_ns(self) -> int | None:
         """Return the time until which further spans may arrive; None without an enclosing span.
@@ -298,7 +296,7 @@ class TracedConversation:
         can take a multiple of that time, between two exports or on a busy host.
         """
         tops, loose = list[Span](), list[Span]()
-        for span in self._unread:
+        for span in self._new[self._begun :]:
             if span.parent not in ("", self.sent, self.root):
                 continue
             # A call, or a run of an agent, does not enclose the answer: others may follow it.
@@ -318,13 +316,13 @@ class TracedConversation:
         tops = dict[str, str]()  # the nearest ancestor of each span that is not a span here
         for span in in_order(self._known.values()):
             tops[span.id] = tops.get(span.parent, span.parent)
-        new = [*self._of_failed, *self._unread]
-        spans = [span for span in new if tops[span.id] not in self._past]
+        new = self._new
+        spans = [span for span in new if not self._messages.get(tops[span.id])]
         self.observer.late_spans += len(new) - len(spans)
         for span in new:
             self._known[span.id] = replace(span, attributes={}, events=())  # they can be large
-        self._of_failed, self._unread = [], []
-        self._past = self._earlier | {self.sent}
+        self._new, self._begun = [], 0
+        self._messages = dict.fromkeys(self._messages, True)
         return spans
 
     def _meanwhile(self) -> str | None:
