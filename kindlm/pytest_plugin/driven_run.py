@@ -122,14 +122,14 @@ class _PendingTest:
 class DrivenRun:
     """One recorded run, which runs a test whenever pytest does; implements `recording.Watcher`.
 
-    `log` is the history, until the run ends. `statuses` are those of the tests so far, by name.
+    `log` is the history, until the run ends. `results` are those of the tests so far, by name.
     """
 
     log: EventLog
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
         self.run = run
-        self.statuses: dict[str, Status | None] = {}
+        self.results: dict[str, Ran] = {}
         self.problems: list[KindlmError] = []
         self.failure: BaseException | None = None
         self.duration_ms = 0.0
@@ -242,18 +242,17 @@ class DrivenRun:
 
     async def _parts(self, plan: Plan, lost: Mapping[str, KindlmError]) -> AsyncIterator[Plan]:
         """Yield the tests of a plan in the order in which pytest runs them."""
-        parts, results = dict[tuple[str, str], PlannedSuite](), dict[tuple[str, str], Ran]()
+        parts = dict[str, PlannedSuite]()
         for suite in plan.suites:
             before = suite.before  # executions keep their numbers
             for entry in suite.cases:
                 if entry.selected:
-                    own = replace(suite, cases=(entry,), before=before)
-                    parts[suite.suite.path, entry.case.name] = own
+                    parts[entry.case.name] = replace(suite, cases=(entry,), before=before)
                 before += entry.executions
         while (test := await self._queue.get()) is not None:
-            planned = parts.pop((test.path, test.name), None)
+            planned = parts.pop(test.name, None)
             if planned is None:
-                earlier = results.get((test.path, test.name), Ran(error=lost.get(test.path)))
+                earlier = self.results.get(test.name, Ran(error=lost.get(test.path)))
                 self._end(test, replace(earlier, again=True))
                 continue
             self._running.clear()
@@ -261,14 +260,12 @@ class DrivenRun:
             changed = replace(entry, case=test.changed(entry.case))
             part = Plan((replace(planned, cases=(changed,)),))
             yield part
-            ran = Ran(tuple(self._running), len(part), reason=self._stop.reason)
-            results[test.path, test.name] = ran
-            self._end(test, ran)
+            self._end(test, Ran(tuple(self._running), len(part), reason=self._stop.reason))
         if parts and not self._dealt:
             self._stop.wind_down(self._why_ended)
 
     def _end(self, test: _PendingTest, ran: Ran) -> None:
-        self.statuses.setdefault(test.name, ran.status)
+        self.results.setdefault(test.name, ran)
         test.done.set_result(ran)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:

@@ -277,7 +277,7 @@ class ScenarioItems:
         live = self._live
         if live is None:
             return
-        live.end(_why_ended(session), self._objection(session, live.statuses))
+        live.end(_why_ended(session), self._objection(session, live.results))
         unwritten: list[KindlmError] = []
         if live.failure is None and not hasattr(session.config, "workerinput"):
             unwritten = write_configured_reports(live.run, self._options)
@@ -292,7 +292,7 @@ class ScenarioItems:
                 "open": live.stays_open,
                 "objection": live.objection,
                 "chosen": len({test.full_name for test in self._tests.values()}),
-                "ran": len(live.statuses),
+                "ran": len(live.results),
                 "duration_ms": live.duration_ms,
                 "failed": live.failure is not None,
                 "problems": list(map(error_text, live.problems)),
@@ -334,9 +334,7 @@ class ScenarioItems:
         test = self._tests[item]
         return self._live.test(test.path, test.full_name, change)
 
-    def _objection(
-        self, session: pytest.Session, statuses: Mapping[str, Status | None]
-    ) -> str | None:
+    def _objection(self, session: pytest.Session, results: Mapping[str, Ran]) -> str | None:
         """Return the reason against the run if pytest failed what kindlm did not fail.
 
         pytest may fail a test for the teardown of a fixture, a failed subtest, a strict xfail mark,
@@ -351,7 +349,7 @@ class ScenarioItems:
         failed = [
             f"{item} ({phase})"
             for item, phase in self._failed.items()
-            if statuses.get(names.get(item, "")) in _GREEN
+            if (ran := results.get(names.get(item, ""))) is not None and ran.status in _GREEN
         ]
         if not failed:
             return None
