@@ -38,11 +38,6 @@ def current_place(file: Path) -> SourceLocation:
     return SourceLocation(str(file))
 
 
-_HOW_TO_CHECK = (
-    ': a passing `assert` is not recorded. Write t.require(condition, "why"), or t.check(reply)'
-)
-
-
 @dataclass(frozen=True, slots=True)
 class FunctionScript:
     """A scenario that is a function; implements `suite.Script`.
@@ -86,7 +81,9 @@ class FunctionScript:
         if (mistake := trial.mistake()) is not None:
             return mistake
         if not trial.checked and trial.error is None:
-            record_nothing_checked(stage, self.where, _HOW_TO_CHECK)
+            hint = 'Write t.require(condition, "why"), or t.check(reply)'
+            hint = f": a passing `assert` is not recorded. {hint}"
+            record_nothing_checked(stage, self.where, hint)
         return trial.error
 
     def _ended(self, stage: Stage, error: BaseException) -> KindlmError | None:

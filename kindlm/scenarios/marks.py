@@ -52,7 +52,8 @@ def why_skipped(marks: Sequence[Any]) -> str | None:
         if not conditions or any(each for each in conditions if not isinstance(each, str)):
             return ""
         if texts and hint is None:
-            hint = f"its {mark.name} has the text {texts[0]!r} for a condition"
+            condition = f"its {mark.name} has the text {texts[0]!r} for a condition"
+            hint = f"{condition}: run pytest --kindlm"
     return hint
 
 
