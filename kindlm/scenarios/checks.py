@@ -162,9 +162,10 @@ class RequirementFailed(Exception):  # noqa: N818 - not an error of the test
 class CheckRecorder:
     """Runs and records the checks of a trial by its stage, from its `thread` if it has one."""
 
-    def __init__(self, stage: Stage, thread: FunctionThread | None) -> None:
+    def __init__(self, stage: Stage, thread: FunctionThread | None, place: Place) -> None:
         self._stage = stage
         self._thread = thread
+        self.place = place
         self.checked = 0
         self.unfinished: dict[Checks, SourceLocation] = {}
         """The places of `t.check(reply)` and `t.require(reply)` without a check so far."""
@@ -206,17 +207,10 @@ class Checks:
     """
 
     def __init__(
-        self,
-        recorder: CheckRecorder,
-        scope: Scope,
-        place: Place,
-        *,
-        weight: float = 1.0,
-        required: bool = False,
+        self, recorder: CheckRecorder, scope: Scope, *, weight: float = 1.0, required: bool = False
     ) -> None:
         self._recorder = recorder
         self._scope = scope
-        self._place = place
         self._weight = weight
         self._required = required
 
@@ -357,8 +351,8 @@ class Checks:
 
     def _about(self) -> dict[str, Any]:
         self._recorder.unfinished.pop(self, None)
-        since, turn = self._scope.first, self._scope.last
-        return {"where": self._place(), "turn": turn, "since": since, "weight": self._weight}
+        where, since, turn = self._recorder.place(), self._scope.first, self._scope.last
+        return {"where": where, "turn": turn, "since": since, "weight": self._weight}
 
 
 class ConversationChecks(Checks):

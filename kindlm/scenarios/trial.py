@@ -50,10 +50,9 @@ class _Checking:
 
     def __init__(self, stage: Stage, place: Place, thread: FunctionThread | None = None) -> None:
         self._stage = stage
-        self._recorder = CheckRecorder(stage, thread)
+        self._recorder = CheckRecorder(stage, thread, place)
         self._wait = None if thread is None else thread.wait_for
         self._conversation = AgentUnderTest(stage, place)
-        self._place = place
         self._converses = False
         self.error: KindlmError | None = None
 
@@ -102,7 +101,7 @@ class _Checking:
         if not (replies := self._conversation.replies):
             raise ValueError("there is no conversation yet: send a message first")
         scope = Scope(lambda: self.messages, 1, replies[-1].turn)
-        return ConversationChecks(self._recorder, scope, self._place)
+        return ConversationChecks(self._recorder, scope)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -142,7 +141,7 @@ class _Checking:
             raise TypeError("t.require cannot wait: write t.require(await …), or (… .wait())")
         if inspect.isroutine(what):
             raise TypeError(f"t.require was given the function {what.__qualname__}: call it")
-        label, where = message or "required", self._place()
+        label, where = message or "required", self._recorder.place()
         reason = message or linecache.getline(where.file, where.line or 0).strip() or label
         result = decided(what, "ASSERT_FAILED", reason)
         expectation = Expectation("assert", label, where=where, weight=_valid_weight(weight))
@@ -251,7 +250,7 @@ class _Checking:
         if not 0 <= value <= 1:
             wanted = "scores must be from 0 to 1, so that runs are comparable"
             raise ValueError(f"The score {name!r} is {value}: {wanted}. Divide it by the maximum")
-        expectation = Expectation("score", name, where=self._place())
+        expectation = Expectation("score", name, where=self._recorder.place())
         self._recorder.conclude(expectation, passed(score=float(value)))
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
@@ -259,14 +258,14 @@ class _Checking:
         return Pending([result], lambda found: verdict_of(found[0]), self._wait)
 
     def _ask(self, scope: Scope, check: Check, label: str, weight: float) -> Future[CheckResult]:
-        where = self._place()
+        where = self._recorder.place()
         more = {"turn": scope.last, "where": where, "weight": _valid_weight(weight)}
         return self._recorder.evaluate(check.expected(scope.labelled(label), **more))
 
     def _new_checks(self, what: Checked, weight: float, *, required: bool) -> Checks:
         scope, weight = self._scope(what), _valid_weight(weight)
-        checks = Checks(self._recorder, scope, self._place, weight=weight, required=required)
-        self._recorder.unfinished[checks] = self._place()
+        checks = Checks(self._recorder, scope, weight=weight, required=required)
+        self._recorder.unfinished[checks] = self._recorder.place()
         return checks
 
     def _scope(self, what: object) -> Scope:
