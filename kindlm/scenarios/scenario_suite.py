@@ -147,7 +147,7 @@ def _case(path: str, scenario: Scenario, around: Surroundings) -> Case:
     history stays the same.
     """
     spec, fault = scenario.spec, None
-    agent = _agent_of(scenario, around)
+    agent = _agent(spec.agent, scenario, around.configuration, around.environ)
     if isinstance(agent, KindlmError):
         # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
         fault = agent if scenario.skip is None else None
@@ -169,19 +169,6 @@ def _case(path: str, scenario: Scenario, around: Surroundings) -> Case:
         timeout_ms=None if spec.timeout is None else _milliseconds(spec.timeout),
         fault=fault,
     )
-
-
-def _agent_of(scenario: Scenario, around: Surroundings) -> AgentTarget | KindlmError:
-    """Return the agent of a scenario, or that of the configuration."""
-    own, configuration = scenario.spec.agent, around.configuration
-    if own is not None:
-        return _own(own, scenario, configuration, around.environ)
-    if configuration.agent is not None:
-        return configuration.agent
-    is_python = scenario.where.file.lower().endswith(".py")
-    hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
-    hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
-    return misuse("There is no agent to test", hint, scenario.where, "no_agent")
 
 
 def _milliseconds(seconds: float) -> int:
@@ -231,14 +218,22 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
     }
 
 
-def _own(
+def _agent(
     own: Any, scenario: Scenario, configuration: LoadedConfiguration, environ: Mapping[str, str]
 ) -> AgentTarget | KindlmError:
+    """Return the agent of a scenario, by default that of the configuration."""
+    file = Path(scenario.where.file)
+    is_python = file.suffix.lower() == ".py"
+    if own is None and configuration.agent is not None:
+        return configuration.agent
+    if own is None:
+        hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
+        hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
+        return misuse("There is no agent to test", hint, scenario.where, "no_agent")
     if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
         # The recorded name of an object is its own, else that of its type.
         name = getattr(own, "__qualname__", None) or type(own).__qualname__
-        folder = str(Path(scenario.where.file).parent)
-        return AgentTarget(AGENT, "python", name, directory=folder, instance=own)
+        return AgentTarget(AGENT, "python", name, directory=str(file.parent), instance=own)
     where, wrong = scenario.agent_where or scenario.where, None
     if not isinstance(own, str | Mapping):
         wrong = f"but is of type {type(own).__name__}"
@@ -252,8 +247,6 @@ def _own(
         hint = "Write agent=answer for a function `answer`, which takes the text of a message"
         return misuse(f"{message} of [agent], {wrong}", hint, where, "agent")
     table = {"type": "http", "url": own} if isinstance(own, str) else dict(own)
-    file = Path(scenario.where.file)
-    is_python = file.suffix.lower() == ".py"
     reporter = Reporter(str(file), Document(), PYTHON if is_python else SCENARIO_YAML)
     reporter.hide(entry_secrets(table))
     sandbox = configuration.config.sandbox if configuration.config else SandboxTable()
@@ -271,7 +264,7 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
         hint = "Let it return the agent itself or its URL. Keys of an agent belong in"
         hint += " @scenario(agent={…}) or in [agent] of the configuration"
         return replace(case, fault=misuse(message, hint, scenario.where, "agent"))
-    found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
+    found = _agent(value, scenario, LoadedConfiguration(None, None, None), {})
     if isinstance(found, KindlmError):
         return replace(case, fault=found)
     return replace(case, agent=_observed(found, scenario))
