@@ -189,7 +189,7 @@ def _cases(
             spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
     for case in cases:
-        by_marks = "" if case.is_empty else why_skipped([*case.marks, *marks])
+        by_marks = why_skipped([*case.marks, *marks])
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,

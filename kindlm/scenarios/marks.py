@@ -62,15 +62,11 @@ _KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """One case of a parametrised test; `id` is the text in the brackets of its name.
-
-    With `is_empty`, there are no values, and the case only stands for the test, as in pytest.
-    """
+    """One case of a parametrised test; `id` is the text in the brackets of its name."""
 
     id: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     marks: tuple[Any, ...] = ()
-    is_empty: bool = False
 
 
 def cases_of(marks: Sequence[Any]) -> list[Parameters]:
@@ -140,12 +136,8 @@ def _indirect(given: Mapping[str, Any]) -> Sequence[str]:
 def _merged(cases: Sequence[Parameters]) -> Parameters:
     arguments = {name: value for case in cases for name, value in case.arguments.items()}
     ids = [case.id for case in cases if case.id is not None]
-    return Parameters(
-        "-".join(ids) if ids else None,
-        arguments,
-        tuple(mark for case in cases for mark in case.marks),
-        any(case.is_empty for case in cases),
-    )
+    marks = tuple(mark for case in cases for mark in case.marks)
+    return Parameters("-".join(ids) if ids else None, arguments, marks)
 
 
 def _cases(given: Mapping[str, Any]) -> list[Parameters]:
@@ -172,7 +164,7 @@ def _cases(given: Mapping[str, Any]) -> list[Parameters]:
             tuple(row.marks),
         )
         for case_id, row in zip(case_ids, rows, strict=True)
-    ] or [Parameters("NOTSET", is_empty=True)]
+    ] or [Parameters("NOTSET", marks=(pytest.mark.skip,))]  # as in pytest
 
 
 AGENT_FIXTURE = "agent"
