@@ -23,7 +23,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import HeldConversation, ModelReply, Question
-from kindlm.scenarios.under_test import reply_of
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Usage
 
 Vector = dict[str, Any]
@@ -212,7 +211,7 @@ def _in_our_form(answer: Any) -> Any:
 
 @pytest.mark.vectors("scenario.jsonl", "response.mentions")
 def test_mentions(vector: Vector) -> None:
-    reply = reply_of(Step(vector["input"]["text"]), "", 1)
+    reply = Reply(vector["input"]["text"], (), None, 0.0, "", 1, False)
     assert reply.mentions(vector["input"]["arg"]) == vector["expected"]["value"]
 
 
