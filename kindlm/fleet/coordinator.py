@@ -207,8 +207,6 @@ class Coordinator:
         self._shards = {shard: _Shard(run) for shard, run in self.runs.items()}
         self._new: set[str] = set()
         self._control = Control()
-        self._warned: set[tuple[str, str | None]] = set()
-        self._is_hurried = False
         self._capacity = 1
         # Calls of unknown cost before this run began, which no limit can include.
         self._unknown: float | None = None
@@ -284,7 +282,7 @@ class Coordinator:
 
     async def carry_out(self, fleet: Fleet, jobs: Mapping[int, ShardJob]) -> None:
         """Run shards, in the order of their jobs, until each is done or given up."""
-        left_to_end_s = _AT_ONCE_S
+        left_to_end_s, warned = _AT_ONCE_S, set[tuple[str, str | None]]()
         self._capacity = fleet.capacity
         with closing(self.log.reader()) as db:
             self._look_at_costs(db)
@@ -308,21 +306,21 @@ class Coordinator:
                     at_once = self.stop.requested.is_set()
                     with self._lock:
                         self._control = Control(self.stop.reason, at_once=at_once)
-                if self.stop.at_once.is_set() and not self._is_hurried:
-                    self._is_hurried = True
-                    fleet.interrupt()
+                if self.stop.at_once.is_set():
+                    if left_to_end_s == _AT_ONCE_S:
+                        fleet.interrupt()
+                    left_to_end_s -= _TICK_S
                 for shard, pending in list(submitted.items()):
                     if (end := self._end_of(shard, pending)) is None:
                         continue
                     del submitted[shard]
                     pending.cancel()
                     for warning in end.warnings:
-                        if warning not in self._warned:
-                            self._warned.add(warning)
+                        if warning not in warned:
+                            warned.add(warning)
                             self.warn(*warning)
                     if self._must_run_again(shard, end, db):
                         submitted[shard] = fleet.submit(jobs[shard])
-                left_to_end_s -= _TICK_S if self._is_hurried else 0.0
         self._tell_news()
 
     def _tell_news(self) -> bool:

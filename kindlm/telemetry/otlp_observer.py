@@ -38,6 +38,7 @@ _MAX_RECORDED = 500
 _MAX_TEXT = 20_000
 _LONGEST_NAME = 200
 _LONGEST_MS = 7 * 24 * 3600 * 1000
+_MOST_REASONS = 20
 _CALLS = (Kind.CHAT, Kind.TOOL)
 _SETTLING = 5
 """kindlm waits so many times as long as the time from the end of the last span to the answer."""
@@ -66,7 +67,7 @@ class OtlpObserver:
     """Implements `ports.Observer`; `url` is the address for exporters, `environ` that of the run.
 
     `over` are the traces of conversations that have ended. The counters are for `notes`: spans and
-    calls in unknown traces, late spans, and refused requests, all and by reason.
+    calls in unknown traces, late spans, and refused requests by reason.
     """
 
     run: str
@@ -78,7 +79,6 @@ class OtlpObserver:
     unknown_spans: int = 0
     unknown_calls: int = 0
     late_spans: int = 0
-    refused_requests: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
@@ -117,9 +117,8 @@ class OtlpObserver:
 
     def refused(self, why: str) -> None:
         """Count an unreadable request; any agent may have sent it."""
-        self.refused_requests += 1
-        if len(self.refusals) < 20 or why in self.refusals:
-            self.refusals[why] += 1
+        is_listed = why in self.refusals or len(self.refusals) < _MOST_REASONS
+        self.refusals[why if is_listed else "for other reasons"] += 1
 
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield the warnings at the end of a run, each with its hint."""
@@ -190,7 +189,7 @@ class TracedConversation:
             watch_own_spans()
         if self._messages[self.sent]:
             self._unknown_before = self.observer.unknown_calls
-            self._refused_before = self.observer.refused_requests
+            self._refused_before = self.observer.refusals.total()
         self.call, self.sent = call, secrets.token_hex(8)
         self._messages[self.sent], self._begun = False, len(self._new)
 
@@ -333,7 +332,7 @@ class TracedConversation:
                 "kindlm did not start: they may be of this execution. Pass the header traceparent "
                 "on to all that the agent does, also in threads and queues."
             )
-        if refused := self.observer.refused_requests - self._refused_before:
+        if refused := self.observer.refusals.total() - self._refused_before:
             return (
                 f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
                 f"tool calls may be missing: {next(reversed(self.observer.refusals))}. {_FORMS}"

@@ -243,6 +243,15 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
     assert note.startswith("3 spans arrived in traces that kindlm did not start.")
 
 
+def test_all_requests_that_could_not_be_read_are_counted_though_few_reasons_are_listed():
+    observer = OtlpObserver("run")
+    for number in range(25):
+        observer.refused(f"line {number} is odd")
+    notes = [message for message, _ in observer.notes()]
+    assert len(notes) == 21
+    assert notes[-1] == "5 requests with spans could not be read: for other reasons."
+
+
 def test_a_request_that_could_not_be_read_leaves_conversations_undecided(bench):
     one, other = bench.open("1.1"), bench.open("2.1")
 
