@@ -150,12 +150,6 @@ class Merging:
             self._known[key] = message
 
 
-def last_text(messages: Sequence[ChatMessage]) -> str | None:
-    """Return the text of the last message that is not the user's, None if there is none."""
-    texts = (message.text for message in reversed(messages) if message.speaker is not Role.USER)
-    return next(texts, None)
-
-
 def calls_of(messages: Iterable[ChatMessage]) -> tuple[ToolUse, ...]:
     """Return the calls of messages with their results; a call without an id has an empty one."""
     calls = ReportedCalls()

@@ -14,14 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from kindlm.agents.chat_messages import (
-    ChatMessage,
-    Merging,
-    calls_of,
-    last_text,
-    new_messages,
-    read_messages,
-)
+from kindlm.agents.chat_messages import ChatMessage, Merging, calls_of, new_messages, read_messages
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.hidden_calls import calls_anywhere, hidden_calls, looks_like_a_call
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
@@ -139,7 +132,7 @@ class GraphDraft(Draft):
         self.shows_calls = self.shows_calls or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
         self.merging.add(messages, are_all=True)
-        self._keep_last(last_text(messages), _text(state, _STATE_TEXTS, self.sent.text))
+        self._keep_last(messages, _text(state, _STATE_TEXTS, self.sent.text))
         self.about.update(state)
 
     def add_update(self, nodes: Mapping[str, Any], *, is_inner: bool = False) -> None:
@@ -158,15 +151,14 @@ class GraphDraft(Draft):
                 messages = self._new(change, has_history=False)
                 self.merging.add(messages, are_all=False)
                 if not is_inner:
-                    text = _text(change, _NODE_TEXTS, self.sent.text)
-                    self._keep_last(last_text(messages), text)
+                    self._keep_last(messages, _text(change, _NODE_TEXTS, self.sent.text))
         self.shows_calls = shown if is_inner else self.shows_calls
 
     def add_messages(self, value: Any) -> None:
         """Add messages that are all new."""
         messages = self._read(value)
         self.merging.add(messages, are_all=False)
-        self._keep_last(last_text(messages), None)
+        self._keep_last(messages, None)
 
     def add_steps(self, state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
         """Add the steps of a state, without those of the state `before` and of other lists."""
@@ -222,8 +214,9 @@ class GraphDraft(Draft):
         self.shows_calls = self.shows_calls or bool(messages)
         return messages
 
-    def _keep_last(self, message: str | None, text: str | None) -> None:
-        self.last_message = self.last_message if message is None else message
+    def _keep_last(self, messages: Sequence[ChatMessage], text: str | None) -> None:
+        said = [message.text for message in messages if message.speaker is not Role.USER]
+        self.last_message = said[-1] if said else self.last_message
         self.text = self.text if text is None else text
 
     def _hidden(self, rest: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
