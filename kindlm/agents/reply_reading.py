@@ -269,9 +269,13 @@ def failure_warnings(value: Any) -> tuple[str, ...]:
         return ()
     if (failure := failure_of(value)) is not None:
         return (f"the agent reported an error beside its answer: {shown(failure)}",)
-    if value.get("success") is False:
-        return ("the agent reported `success: false`",)
-    status = value.get("status")
-    if isinstance(status, str) and status.lower() in ("failed", "error", "incomplete"):
-        return (f"the agent reported `status: {status}`",)
+    for key in ("success", "ok"):
+        if value.get(key) is False:
+            return (f"the agent reported `{key}: false`",)
+    for key in ("status", "statusCode", "status_code"):
+        status = value.get(key)
+        failed = isinstance(status, str) and status.lower() in ("failed", "error", "incomplete")
+        # As HTTP has them.
+        if failed or (isinstance(status, int) and 400 <= status < 600):
+            return (f"the agent reported `{key}: {status}`",)
     return ()

@@ -312,7 +312,9 @@ def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = RESPONSES) -> An
     """Return the result under the first of the keys; an `error` or no success means a failure."""
     result, error = _first(entry, keys), entry.get("error")
     result = None if result is ABSENT else result
-    return failed_tool(error, result) if error or entry.get("success") is False else result
+    # The last two are those of Anthropic's API and of MCP.
+    says_so = (entry.get("success") is False, entry.get("is_error"), entry.get("isError"))
+    return failed_tool(error, result) if error or True in says_so else result
 
 
 def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:

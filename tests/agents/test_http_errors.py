@@ -210,6 +210,10 @@ def test_an_error_beside_an_answer_is_not_the_answer(reply, body):
     [
         ({"error": "slow"}, 'an error beside its answer: "slow"'),
         ({"success": False}, "`success: false`"),
+        ({"ok": False}, "`ok: false`"),
+        ({"statusCode": 500}, "`statusCode: 500`"),
+        ({"status": 404}, "`status: 404`"),
+        ({"ok": True, "status": 200}, None),
         ({"status": "Incomplete"}, "`status: Incomplete`"),
         ({"success": True, "status": "done"}, None),
     ],

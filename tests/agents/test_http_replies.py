@@ -385,6 +385,9 @@ def test_an_answer_to_a_query_may_lack_a_text(reply, body):
             {"output": 0, "success": False},
             {"error": "the agent reported that the tool failed", "result": 0},
         ),
+        ({"isError": True}, {"error": "the agent reported that the tool failed"}),
+        ({"error": "boom", "is_error": True}, {"error": "boom"}),
+        ({"output": "x", "is_error": False}, "x"),
     ],
 )
 def test_a_tool_that_failed_says_so(reply, entry, response):
