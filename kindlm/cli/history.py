@@ -315,7 +315,11 @@ def finished_side(db: sqlite3.Connection, name: str | None, suite: str | None) -
         return or_fail(latest_finished(db, suite))
     found, path = find_run_or_group(db, name, commit_named), Path(name)
     if isinstance(found, Err) and path.is_file():
-        if (reported := _reported_run(path)) is None:
+        try:
+            reported = json.loads(path.read_bytes())["run"]["id"]
+        except (OSError, ValueError, RecursionError, TypeError, LookupError):
+            reported = None
+        if not isinstance(reported, str):
             refuse(
                 f"{str(path)!r} is not a JSON report of a run.",
                 "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
@@ -323,14 +327,3 @@ def finished_side(db: sqlite3.Connection, name: str | None, suite: str | None) -
             )
         return or_fail(find_run(db, reported))
     return or_fail(found)
-
-
-def _reported_run(path: Path) -> str | None:
-    """Return the run of a JSON report; None if the file is no such report."""
-    try:
-        report = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    run = report.get("run") if isinstance(report, dict) else None
-    identity = run.get("id") if isinstance(run, dict) else None
-    return identity if isinstance(identity, str) else None

@@ -41,7 +41,23 @@ _NEEDED_BYTES = 128 * 1024
 def history_problem(error: BaseException) -> KindlmError | None:
     """Return the error to show for a failure of a history; None if the failure is another one."""
     if isinstance(error, OpenError):
-        return _not_opened(error)
+        where = SourceLocation(str(error.path))
+        if (full := disk_full(error.path, error.__cause__)) is not None:
+            return full
+        if isinstance(error, EmptyFileError):
+            return nothing_recorded(error.path)
+        if isinstance(error, ForeignSchemaError):
+            hint = repair_hint(error.problems[0], error.path)
+            message = f"Nothing is written into the history: it {error.reason}."
+            return broken(message, f"{hint} All of them: kindlm history verify", where=where)
+        hints = {
+            NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
+            CorruptDatabaseError: salvage_hint(error.path),
+            NotAnEventLogError: "Name a history of kindlm with --db, or a file that does not exist"
+            " yet. Or restore this one from a backup; kindlm history backup makes them.",
+        }
+        hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
+        return broken(f"The history cannot be opened: it {error.reason}.", hint, where=where)
     if isinstance(error, ProjectionError):
         return broken(
             f"The tables of {error.projection!r} cannot be computed: {error}.",
@@ -66,26 +82,6 @@ def history_problem(error: BaseException) -> KindlmError | None:
             crash=error,
         )
     return None
-
-
-def _not_opened(error: OpenError) -> KindlmError:
-    where = SourceLocation(str(error.path))
-    if (full := disk_full(error.path, error.__cause__)) is not None:
-        return full
-    if isinstance(error, EmptyFileError):
-        return nothing_recorded(error.path)
-    if isinstance(error, ForeignSchemaError):
-        hint = repair_hint(error.problems[0], error.path)
-        message = f"Nothing is written into the history: it {error.reason}."
-        return broken(message, f"{hint} All of them: kindlm history verify", where=where)
-    hints = {
-        NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
-        CorruptDatabaseError: salvage_hint(error.path),
-        NotAnEventLogError: "Name a history of kindlm with --db, or a file that does not exist yet."
-        " Or restore this one from a backup; kindlm history backup makes them.",
-    }
-    hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
-    return broken(f"The history cannot be opened: it {error.reason}.", hint, where=where)
 
 
 def salvage_hint(path: Path) -> str:

@@ -23,7 +23,7 @@ from kindlm.config.interpolation import insert
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.recording.project import project_name, run_environment
-from kindlm.suite import Suite, Upload
+from kindlm.suite import Upload
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login, server_login
 from kindlm.team.protocol import NOT_TAKEN, Control
@@ -71,27 +71,20 @@ def find_server(
     return server_login(url, configured, own, insecure=insecure)
 
 
-def configured_upload(root: Path) -> Upload | None:
-    """Return `upload` of the project's kindlm.yaml; None without the file."""
-    suite = _suite_now(root / "kindlm.yaml", root)
-    return None if suite is None else suite.upload
+def upload_now(
+    root: Path, path: str = "kindlm.yaml", project: str | None = None, name: str | None = None
+) -> Upload | None:
+    """Return the current `upload` of the suite in a file; None if the file does not have it now.
 
-
-def upload_now(root: Path, path: str, project: str, name: str) -> Upload | None:
-    """Return the current `upload` of a recorded suite; None if its file does not have it now."""
-    suite = _suite_now(root / path, root)
-    if suite is None or (suite.project, suite.name) != (project, name):
+    With a project and a name, the suite has these.
+    """
+    if not (root / path).is_file():
         return None
-    return suite.upload
-
-
-def _suite_now(file: Path, root: Path) -> Suite | None:
-    if not file.is_file():
-        return None
-    loaded = load_suite(file, root=root, project=partial(project_name, root))
-    if loaded.suite is None:
+    loaded = load_suite(root / path, root=root, project=partial(project_name, root))
+    if (suite := loaded.suite) is None:
         fail([each for each in loaded.diagnostics if each.severity == "error"])
-    return loaded.suite
+    is_meant = name is None or (suite.project, suite.name) == (project, name)
+    return suite.upload if is_meant else None
 
 
 def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | None:

@@ -91,14 +91,12 @@ class Requested:
         with open_recorded(database, run) as view:
             if server_environ().get("KINDLM_LEASE"):
                 return 0 if view.passed else 1  # the coordinator of this worker reports the group
-            look = self.report_options()
-            is_whole = view.info.ended == "finished"
-            unwritten = None if is_whole else find_unwritten(database, run, view.db)
-            if unwritten is not None:
-                look = replace(look, first=import_command(unwritten, shown_path(database)))
+            first, is_whole = None, view.info.ended == "finished"
+            if not is_whole and (file := find_unwritten(database, run, view.db)) is not None:
+                first = import_command(file, shown_path(database))
                 # The event about this is in the file, not in the history.
                 view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
-            return self._report(view, look, view.info.reason)
+            return self._report(view, first, view.info.reason)
 
     def report_group(self, group: str, reason: str | None) -> int:
         """Write the reports of a group of shards as of one run; return the exit code.
@@ -106,16 +104,16 @@ class Requested:
         `reason` says why the run was stopped; None if it was not.
         """
         with open_recorded(self.request.database, group, is_group=True) as view:
-            look = self.report_options()
+            first = None
             if view.group is not None and not view.group.complete:
                 from kindlm.reports.facts import higher_limit
 
-                resume = f"kindlm test --resume {shlex.quote(group)}{higher_limit(reason)}"
-                look = replace(look, first=resume)
-            return self._report(view, look, reason)
+                first = f"kindlm test --resume {shlex.quote(group)}{higher_limit(reason)}"
+            return self._report(view, first, reason)
 
-    def _report(self, view: RunView, look: ReportOptions, reason: str | None) -> int:
+    def _report(self, view: RunView, first: str | None, reason: str | None) -> int:
         options, reporters = self.options, self.reporters
+        look = replace(self.report_options(), first=first)
         errors = write_reports(reporters, view, look)
         if errors:
             from kindlm.reports.terminal_report import write_report

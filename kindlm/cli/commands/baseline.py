@@ -6,7 +6,6 @@ import io
 import json
 import sqlite3
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +44,6 @@ from kindlm_store import EventLog
 
 if TYPE_CHECKING:
     from kindlm.cli.foreign_import import ForeignFile
-    from kindlm.history.diff.run_diff import DiffOptions
-    from kindlm.reports.report_registry import ReportOptions
 
 baseline_app = typer.Typer(rich_markup_mode=None)
 
@@ -166,7 +163,8 @@ def compare_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    from kindlm.history.diff.run_diff import DiffOptions
+    from kindlm.cli.commands.diff import write_diff
+    from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.recording.project import regression_threshold
     from kindlm.reports.diff.phrases import completing_command, lacking_text
 
@@ -187,14 +185,33 @@ def compare_command(
         by_runs, without = _baselines_of(view, suite, label)
         is_whole_run = suite is None and not without and len(by_runs) == 1
         fails = not whole or bool(unloaded)
-        for baselines in by_runs.values():
-            suites = frozenset((each.project, each.suite) for each in baselines)
-            options = DiffOptions(
-                regression_threshold=threshold, suites=None if is_whole_run else suites
-            )
-            about, failed = _compare_with(baselines, view, options, form, shown)
+        for runs, baselines in by_runs.items():
+            first, names = baselines[0], [each.suite for each in baselines]
+            keys = sorted((each.project, each.suite) for each in baselines)
+            checks = BaselineChecks(reader)
+            errors = [error for key in keys if (error := checks.corruption(runs, *key))]
+            show(errors)
+            about: dict[str, Any] = {
+                "suites": names,
+                "baseline": {"run": first.run, "group": first.group_id, "runs": runs},
+                "errors": [{"code": each.code.name, "message": each.message} for each in errors],
+                "diff": None,
+            }
             compared.append(about)
-            fails |= failed
+            if errors:  # a changed baseline is not compared
+                fails = True
+                continue
+            note(f"{', '.join(names)}: baseline {first.what}")
+            suites = None if is_whole_run else frozenset(keys)
+            options = DiffOptions(regression_threshold=threshold, suites=suites)
+            diff = compare_runs(reader, first.side(reader), after, options)
+            fails |= diff.fails
+            if form == "terminal":
+                write_diff(diff, form, sys.stdout, shown)
+            else:
+                text = io.StringIO()
+                write_diff(diff, form, text, shown)
+                about["diff"] = json.loads(text.getvalue())
     if form == "json":
         document = {"run": view.id, "fails": fails, "complete": whole}
         sys.stdout.write(json_document(**document, comparisons=compared, unloadedSuites=unloaded))
@@ -296,44 +313,6 @@ def _baselines_of(
     for name in without:
         note(f"{name}: no baseline.")
     return found, without
-
-
-def _compare_with(
-    baselines: Sequence[Baseline],
-    view: RunView,
-    options: DiffOptions,
-    form: ListFormat,
-    shown: ReportOptions,
-) -> tuple[dict[str, Any], bool]:
-    """Compare a run with the baselines of some suites, which are the same run or group.
-
-    Return the comparison for JSON, and whether it fails. A changed baseline is not compared.
-    """
-    from kindlm.cli.commands.diff import write_diff
-    from kindlm.history.diff.run_diff import compare_runs
-
-    first, names = baselines[0], [each.suite for each in baselines]
-    keys = sorted((each.project, each.suite) for each in baselines)
-    checks = BaselineChecks(view.db)
-    errors = [error for key in keys if (error := checks.corruption(first.runs, *key))]
-    show(errors)
-    about: dict[str, Any] = {
-        "suites": names,
-        "baseline": {"run": first.run, "group": first.group_id, "runs": first.runs},
-        "errors": [{"code": each.code.name, "message": each.message} for each in errors],
-        "diff": None,
-    }
-    if errors:
-        return about, True
-    note(f"{', '.join(names)}: baseline {first.what}")
-    diff = compare_runs(view.db, first.side(view.db), view.group or view.id, options)
-    if form == "terminal":
-        write_diff(diff, form, sys.stdout, shown)
-    else:
-        text = io.StringIO()
-        write_diff(diff, form, text, shown)
-        about["diff"] = json.loads(text.getvalue())
-    return about, diff.fails
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, names: set[str]) -> None:

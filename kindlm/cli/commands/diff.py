@@ -35,7 +35,7 @@ from kindlm.cli.options import (
 )
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, KindlmError, Ok, not_there
+from kindlm.errors import Err, Ok, not_there
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import plain
@@ -44,7 +44,6 @@ from kindlm.wording import first_of
 if TYPE_CHECKING:
     from kindlm.history.diff.run_diff import RunDiff
     from kindlm.history.run_names import Side
-    from kindlm.history.runs import Run
     from kindlm.recording.project import Project
     from kindlm.reports.report_registry import ReportOptions
 
@@ -171,16 +170,33 @@ def sides_with_branch(
     The former is pulled from the history server, if there is one. Without a run of the branch, the
     command ends; with `--comment`, it says so in the comment, and this returns None.
     """
+    from kindlm.cli.history_server import find_server, upload_now
     from kindlm.history.run_names import RunNames
     from kindlm.history.run_view import RunView
     from kindlm.recording.project import branch_of
+    from kindlm.team.client import HistoryClient
+    from kindlm.team.credentials import NO_SERVER
+    from kindlm.team.pulling import pull_newest
 
     here = branch_of(Path.cwd())
     branch = base.branch
     names = RunNames(db, revision=commit_named)
     after = or_fail(names.find_changed(wanted, branch, here))
     view = RunView(db, after)
-    problem = _pull(db, project, base, view.info)
+    upload = upload_now(project.root)
+    configured = None if upload is None else upload.url
+    problem = None
+    login = find_server(base.url, configured, project.root, insecure=base.insecure)
+    if isinstance(login, Err):
+        problem = None if login.error is NO_SERVER else login.error
+    else:
+        address, token = login.value
+        with closing(HistoryClient(address.base, token, patience_s=_PATIENCE_S)) as client:
+            pulled = pull_newest(client, db, project.database, branch, view.info)
+        if isinstance(pulled, Err):
+            problem = pulled.error
+        elif pulled.value:
+            note(f"Pulled from {address.base}: {', '.join(pulled.value)}")
     found = RunNames(db, after).newest_of_branch(branch)
     if problem is not None:
         if found is None:
@@ -196,31 +212,6 @@ def sides_with_branch(
         raise typer.Exit(NOTHING_RUN)
     note(message)
     _keep_comment(f"### ⚠️ kindlm: nothing to compare with\n\n{plain(message)}\n")
-    return None
-
-
-def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> KindlmError | None:
-    """Pull the newest run of the branch from the history server; return why that failed, else None.
-
-    Nothing happens without a server.
-    """
-    from kindlm.cli.history_server import configured_upload, find_server
-    from kindlm.team.client import HistoryClient
-    from kindlm.team.credentials import NO_SERVER
-    from kindlm.team.pulling import pull_newest
-
-    upload = configured_upload(project.root)
-    configured = None if upload is None else upload.url
-    login = find_server(base.url, configured, project.root, insecure=base.insecure)
-    if isinstance(login, Err):
-        return None if login.error is NO_SERVER else login.error
-    address, token = login.value
-    with closing(HistoryClient(address.base, token, patience_s=_PATIENCE_S)) as client:
-        pulled = pull_newest(client, db, project.database, base.branch, after)
-    if isinstance(pulled, Err):
-        return pulled.error
-    if pulled.value:
-        note(f"Pulled from {address.base}: {', '.join(pulled.value)}")
     return None
 
 

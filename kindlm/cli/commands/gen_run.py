@@ -43,7 +43,6 @@ from kindlm.scenarios.configuration import (
     load_configuration,
     provider_fault,
 )
-from kindlm.suite import AgentTarget
 from kindlm.wording import count
 from kindlm_store import Redactor
 
@@ -105,7 +104,15 @@ def write_tests(options: GenOptions) -> int:
 
 def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -> Order:
     categories = or_fail(parse_categories(options.categories))
-    agent = _agent(options, project, loaded)
+    agent = loaded.agent
+    if (url := options.agent) is not None:
+        if "://" not in url:
+            hint = (
+                "Write a URL. Name an object of Python in kindlm.toml, [agent], with"
+                ' type = "python" and url = "module:name", and leave out --agent.'
+            )
+            refuse(f"--agent {one_line(url)} is not a URL.", hint)
+        agent = compile_agent(or_fail(agent_at(url)), project.root)
     prompt = None
     if (file := options.system_prompt) is not None:
         try:
@@ -133,22 +140,6 @@ def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -
         seed=options.seed,
         force=options.force,
     )
-
-
-def _agent(
-    options: GenOptions, project: Project, loaded: LoadedConfiguration
-) -> AgentTarget | None:
-    """Return the agent at `--agent`, else the configured one."""
-    url = options.agent
-    if url is None:
-        return loaded.agent
-    if "://" not in url:
-        hint = (
-            "Write a URL. Name an object of Python in kindlm.toml, [agent], with"
-            ' type = "python" and url = "module:name", and leave out --agent.'
-        )
-        refuse(f"--agent {one_line(url)} is not a URL.", hint)
-    return compile_agent(or_fail(agent_at(url)), project.root)
 
 
 def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
@@ -300,20 +291,15 @@ def _target_of(options: GenOptions) -> Target:
     model = None if options.model is None else f"{options.provider}/{options.model}"
     if options.agent is None:
         return Target(None if model is None else {"model": model}, model=model)
-    agent = _written_agent(options.agent, Path(options.output))
-    return Target({"agent": agent}, is_agent=True, model=model)
-
-
-def _written_agent(given: str, folder: Path) -> str | dict[str, Any]:
-    """Return `--agent` as the value of `agent` in a suite in a folder."""
-    kind, _, place = given.partition(":")
+    agent: str | dict[str, Any] = options.agent
+    kind, _, place = options.agent.partition(":")
     if kind == "python" and place.count(":"):
         file, _, name = place.rpartition(":")
-        path = os.path.relpath(Path(file).parent, folder)
-        return {"adapter": "python", "endpoint": f"{Path(file).stem}:{name}", "path": path}
-    if "://" in given:
-        or_fail(agent_at(given))
-    elif not _PLACE.fullmatch(given):
+        path = os.path.relpath(Path(file).parent, options.output)
+        agent = {"adapter": "python", "endpoint": f"{Path(file).stem}:{name}", "path": path}
+    elif "://" in options.agent:
+        or_fail(agent_at(options.agent))
+    elif not _PLACE.fullmatch(options.agent):
         hint = "Write a URL, module:name, or python:FILE:NAME."
-        refuse(f"--agent {one_line(given)} names no agent.", hint)
-    return given
+        refuse(f"--agent {one_line(options.agent)} names no agent.", hint)
+    return Target({"agent": agent}, is_agent=True, model=model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 
@@ -17,7 +17,7 @@ from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 
 if TYPE_CHECKING:
-    from kindlm.plan import Plan, PlannedCase, PlannedSuite
+    from kindlm.plan import PlannedCase, PlannedSuite
 
 
 @command_options
@@ -42,6 +42,7 @@ def list_command(options: ListOptions) -> int:
         from kindlm.cli.run_options import load_tests, make_request
         from kindlm.plan import make_plan
         from kindlm.recording.project import default_paths
+        from kindlm.reports.facts import place
 
     project = project_here(options.database)
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))
@@ -68,27 +69,23 @@ def list_command(options: ListOptions) -> int:
         ]
         sys.stdout.write(json_document(executions=len(plan), suites=suites))
     else:
-        _write_list(plan, sys.stdout, project.root)
+        tests = 0
+        for suite in (suite for suite in plan.suites if suite.executions):
+            cases = _selected(suite)
+            tests += len(cases)
+            where = place(suite.suite.path, None, project.root)
+            sys.stdout.write(f"{one_line(suite.suite.name)}  {where}\n")
+            width = max(cell_len(one_line(case.case.name)) for case in cases)
+            for case in cases:
+                name = one_line(case.case.name)
+                name += " " * (width - cell_len(name))
+                times = "skipped" if case.case.skip else f"× {case.repeat}"
+                parts = [", ".join(case.targets), times]
+                if tags := _tags(suite, case):
+                    parts.append(f"tags: {', '.join(tags)}")
+                sys.stdout.write(f"  {name}  {'  '.join(map(one_line, parts))}\n")
+        sys.stdout.write(f"{count(tests, 'test')}, {count(len(plan), 'execution')}\n")
     return 0 if len(plan) and not request.skipped else 1
-
-
-def _write_list(plan: Plan, out: TextIO, root: Path) -> None:
-    from kindlm.reports.facts import place
-
-    tests = 0
-    for suite in (suite for suite in plan.suites if suite.executions):
-        cases = _selected(suite)
-        tests += len(cases)
-        out.write(f"{one_line(suite.suite.name)}  {place(suite.suite.path, None, root)}\n")
-        width = max(cell_len(one_line(case.case.name)) for case in cases)
-        for case in cases:
-            name = one_line(case.case.name)
-            name += " " * (width - cell_len(name))
-            parts = [", ".join(case.targets), "skipped" if case.case.skip else f"× {case.repeat}"]
-            if tags := _tags(suite, case):
-                parts.append(f"tags: {', '.join(tags)}")
-            out.write(f"  {name}  {'  '.join(map(one_line, parts))}\n")
-    out.write(f"{count(tests, 'test')}, {count(len(plan), 'execution')}\n")
 
 
 def _selected(suite: PlannedSuite) -> list[PlannedCase]:

@@ -41,13 +41,13 @@ def pull_command(
 
     Labels, reviews and baselines are pulled, too. It is safe to repeat.
     """
-    from kindlm.cli.history_server import configured_upload, history_server
+    from kindlm.cli.history_server import history_server, upload_now
 
     if [bool(runs), branch is not None, group is not None].count(True) != 1:
         hint = "kindlm pull RUN, kindlm pull --branch main, or kindlm pull --group nightly-42"
         refuse("Name runs, a branch or a group.", hint)
     project = project_here(db)
-    now = configured_upload(project.root)
+    now = upload_now(project.root)
     failed: list[KindlmError] = []
     pulled: list[str] = []
     with history_server(url, now.url if now else None, project.root, insecure=insecure) as client:

@@ -31,7 +31,7 @@ def push_command(
     Labels, reviews and baselines are pushed, too. It is safe to repeat. Content
     stays here unless `upload.includeArtifacts` or --texts sends it.
     """
-    from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
+    from kindlm.cli.history_server import REDACTS, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group
     from kindlm.team.pushing import Push, Pushed
 
@@ -44,7 +44,7 @@ def push_command(
             note(f"{count(pushed.added, 'event')} pushed …")
 
     project = existing_history(db)
-    now = configured_upload(project.root)
+    now = upload_now(project.root)
     with open_history(db) as reader:
         wanted = None
         if runs:

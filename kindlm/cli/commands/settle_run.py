@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore, Rounds, SettledPair, is_named
@@ -30,7 +29,7 @@ from kindlm.history.run_names import find_sides, one_run
 from kindlm.history.run_view import RunView
 from kindlm.plan import QualifiedName, Selection, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
-from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.loading import load_paths
 from kindlm.recording.project import Project, project_name, regression_threshold, root_of
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import lost_access, read_unfinished
@@ -139,7 +138,7 @@ def _chances(pair: SettledPair, open_tests: Sequence[QualifiedName]) -> str:
 
 
 def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
-    options, then = rounds.pair.options, rounds.pair.recorded
+    options, then, of_before = rounds.pair.options, rounds.pair.recorded, rounds.of_before
     settling = Settling(then.run, then.baselines, then.cassettes, rounds.next)
     limits = replace(request.limits, is_part=options.grows_both)
     request = replace(request, settling=settling, limits=limits)
@@ -153,31 +152,25 @@ def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
         except LockHeldError as error:
             message = f"Run {then.run} is being settled already, in {error.by}."
             refuse(message, "Wait until it has ended.")
-        return _report(rounds, settled)
-
-
-def _report(rounds: Rounds, settled: Settled) -> int:
-    options, of_before = rounds.pair.options, rounds.of_before
-    with open_recorded(rounds.database, rounds.run) as view:
-        for suite in view.suites:
-            if suite.error_code is not None:
-                message = suite.error or f"The suite {suite.name!r} could not start."
-                show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)])
-        repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
-        costs = view.summary.paid.whole_usd, cost_before
-        settled = settled._replace(
-            suspects=rounds.pair.suspects(view.db),
-            run=rounds.run,
-            repeats=view.summary.executions.tested,
-            cost_usd=None if None in costs else sum(filter(None, costs)),
-            ended=view.info.reason or rounds.ended,
-            repeats_before=repeats_before,
-        )
-    by_budget = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
-    done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
-    if options.of_before:
-        return 0 if done else 1
-    return max(_show(settled, options), 0 if done else 1)
+        with open_recorded(request.database, rounds.run) as view:
+            for suite in view.suites:
+                if suite.error_code is not None:
+                    message = suite.error or f"The suite {suite.name!r} could not start."
+                    show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)])
+            before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
+            costs = view.summary.paid.whole_usd, cost_before
+            settled = settled._replace(
+                suspects=rounds.pair.suspects(view.db),
+                run=rounds.run,
+                repeats=view.summary.executions.tested,
+                cost_usd=None if None in costs else sum(filter(None, costs)),
+                ended=view.info.reason or rounds.ended,
+                repeats_before=before,
+            )
+        by_budget = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
+        done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
+        shown = 0 if options.of_before else _show(settled, options)
+        return max(shown, 0 if done else 1)
 
 
 def _show(settled: Settled, options: SettleOptions) -> int:
@@ -204,13 +197,31 @@ def _request_repeats(
 
     The command ends if a suite has changed since, or if a provider cannot be called.
     """
-    loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
-    options, then = pair.options, pair.recorded.options
+    options, then, root = pair.options, pair.recorded.options, project.root
+    wanted = {(key.project, key.suite) for key in tests}
+    recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
+    paths = [root / suite.path for suite in recorded]
+    loaded = or_fail(load_paths(paths, root, compat=then.compat == "evalview"))
+    kept = []
+    for suite in recorded:
+        path = suite_identity(root / suite.path, root)
+        there = {each.name: each for each in loaded.suites if each.path == path}
+        now = there.get(suite.suite)
+        if now is None or now.config_hash != suite.config_hash:
+            wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
+            show([item for item in loaded.diagnostics if item.severity == "error"])
+            refuse(
+                f"Suite {suite.suite!r} is not what run {pair.recorded.run} ran: {suite.path}"
+                f" {wrong}.",
+                "Put it back as it was, such as in a checkout: git worktree add ../old COMMIT",
+            )
+        # The project may be named after the folder, and another checkout has another one.
+        kept.append(replace(now, project=suite.project))
     cost = options.max_cost_usd
     if cost is not None and options.both is not None:
         cost /= 2  # the other half is for BEFORE, which another process repeats
     request = make_request(
-        loaded,
+        replace(loaded, suites=tuple(kept), skipped=()),
         project,
         TestOptions(
             paths=loaded.files,
@@ -229,32 +240,8 @@ def _request_repeats(
             if "{{" in (each.base_url or ""):
                 # The port of a service is known only once it runs.
                 providers[name] = replace(each, base_url="http://127.0.0.1")
-        suite = replace(planned.suite, providers=providers)
-        wanted = [(entry.case, target) for entry in planned.cases for target in entry.targets]
+        reachable = replace(planned.suite, providers=providers)
+        cases = [(entry.case, target) for entry in planned.cases for target in entry.targets]
         # Errored repeats count as failed.
-        fail_if(lost_access(suite, wanted, pair.recorded, request.environ))
+        fail_if(lost_access(reachable, cases, pair.recorded, request.environ))
     return replace(request, selection=selection)
-
-
-def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Loaded:
-    """Load the wanted suites, by project and name; end the command if one has changed."""
-    recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
-    paths = [root / suite.path for suite in recorded]
-    compat = pair.recorded.options.compat == "evalview"
-    loaded = or_fail(load_paths(paths, root, compat=compat))
-    kept = []
-    for suite in recorded:
-        path = suite_identity(root / suite.path, root)
-        there = {each.name: each for each in loaded.suites if each.path == path}
-        now = there.get(suite.suite)
-        if now is None or now.config_hash != suite.config_hash:
-            wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
-            show([item for item in loaded.diagnostics if item.severity == "error"])
-            refuse(
-                f"Suite {suite.suite!r} is not what run {pair.recorded.run} ran: {suite.path}"
-                f" {wrong}.",
-                "Put it back as it was, such as in a checkout: git worktree add ../old COMMIT",
-            )
-        # The project may be named after the folder, and another checkout has another one.
-        kept.append(replace(now, project=suite.project))
-    return replace(loaded, suites=tuple(kept), skipped=())

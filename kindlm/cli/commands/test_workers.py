@@ -9,7 +9,6 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
-from pathlib import Path
 
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
@@ -24,7 +23,7 @@ from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.stop import Stop
-from kindlm.errors import KindlmError, SourceLocation, broken
+from kindlm.errors import SourceLocation, broken
 from kindlm.fleet.coordinator import (
     Coordinator,
     longest_first,
@@ -246,7 +245,14 @@ def _carry_out(
             asyncio.run(work())
         guard.return_to_folder()
     if coordinator.failure is not None:
-        show([_not_kept(request.database, coordinator.failure)])
+        cause = coordinator.failure.__cause__ or coordinator.failure
+        lost = broken(
+            f"What the workers pushed could not be recorded: {coordinator.failure}.",
+            "Check the disks of the history and of temporary files, then: kindlm history verify",
+            where=SourceLocation(str(request.database)),
+        )
+        is_sqlite = isinstance(cause, sqlite3.Error)
+        show([(disk_full(request.database, cause) if is_sqlite else None) or lost])
     elif coordinator.refusal is not None:
         # The worker has formatted it as an error.
         sys.stderr.write(f"{coordinator.refusal}\n")
@@ -265,16 +271,6 @@ def _carry_out(
             )
             for shard, why in sorted(coordinator.undone.items())
         )
-
-
-def _not_kept(database: Path, error: Exception) -> KindlmError:
-    cause = error.__cause__ or error
-    full = disk_full(database, cause) if isinstance(cause, sqlite3.Error) else None
-    return full or broken(
-        f"What the workers pushed could not be recorded: {error}.",
-        "Check the disks of the history and of temporary files, then: kindlm history verify",
-        where=SourceLocation(str(database)),
-    )
 
 
 _OF_EACH_SESSION = (
