@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.options import TestOptions
-from kindlm.cli.reporters import STDOUT, again, distinct, open_output, open_report, spare
-from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
+from kindlm.cli.reporters import STDOUT, distinct, not_written, open_output, open_report, spare
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance_report import (
@@ -75,7 +75,8 @@ def write_wanted(
             with open_report(file) as out:
                 out.write(document.text)
         except (OSError, ValueError) as error:  # a ValueError: an invalid name of a file
-            errors.append(_not_written(stem.with_name(f"{stem.name}.md"), error, view, look, "-o"))
+            file = stem.with_name(f"{stem.name}.md")
+            errors.append(not_written(view, "compliance", file, error, look, "-o", "FILE"))
             continue
         if document.problem is not None:
             errors.append(document.problem)
@@ -124,7 +125,7 @@ def write_pdf(
         with open_output(file, mode=0o666) as out:
             out.write(pdf.value)
     except OSError as error:
-        return _not_written(file, error, view, look, "--pdf")
+        return not_written(view, "compliance", file, error, look, "--pdf", "FILE")
     return document.problem
 
 
@@ -136,13 +137,3 @@ def _unused(stem: Path, written: set[str]) -> Path:
     file = next(file for file in files if os.path.realpath(file).casefold() not in written)
     written.add(os.path.realpath(file).casefold())
     return file
-
-
-def _not_written(
-    file: Path, error: OSError | ValueError, view: RunView, look: ReportOptions, option: str
-) -> KindlmError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return broken(
-        f"The compliance report could not be written to {file}: {reason}.",
-        f"The run is recorded; write it again: {again(view, 'compliance', look, option, 'FILE')}",
-    )

@@ -21,7 +21,7 @@ from kindlm.events.run import ReviewRecorded
 from kindlm.history.read_models import read_model_problem
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal, open_log, project_secrets
-from kindlm_store import EventLog, NewEvent, WriteFailedError
+from kindlm_store import EventLog, WriteFailedError
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import RecordReview
@@ -66,17 +66,20 @@ def author() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def journal_event(payload: Payload, known: str | None) -> NewEvent:
-    """Return the event of a payload, with a time after `known`.
+def record(log: EventLog, *noted: tuple[Payload, str | None]) -> None:
+    """Record events in a new journal, each after a known time.
 
-    `known` is the time of the last event about the same thing, UTC, ISO 8601; None without one. It
-    may be in the future, if another machine with a wrong clock recorded it.
+    That is the time of the last event about the same thing, UTC, ISO 8601; None without one. It may
+    be in the future, if another machine with a wrong clock recorded it.
     """
-    event = new_event(payload)
-    if known is None or known < event.at:
-        return event
-    later = datetime.fromisoformat(known) + timedelta(microseconds=1)
-    return new_event(payload, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    events = []
+    for payload, known in noted:
+        event = new_event(payload)
+        if known is not None and known >= event.at:
+            later = datetime.fromisoformat(known) + timedelta(microseconds=1)
+            event = new_event(payload, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+        events.append(event)
+    log.append(new_journal(), events)
 
 
 def record_review(
@@ -95,14 +98,14 @@ def record_review(
     # A rescored execution has the conversation of its source, and the review is of that.
     run, _, place = execution.source.rpartition("-")
     payload = ReviewRecorded(run=run, execution=int(place), passed=passed, note=text or None, by=by)
-    log.append(new_journal(), [journal_event(payload, before.at if before else None)])
+    record(log, (payload, before.at if before else None))
     return Ok(execution)
 
 
 def recorder_of(database: Path, by: str, secret: set[str] | None = None) -> RecordReview:
     """Return a function for pages that records reviews by a person; each opens the history."""
 
-    def record(execution: str, passed: bool, text: str | None) -> Result[None]:
+    def review(execution: str, passed: bool, text: str | None) -> Result[None]:
         from kindlm.history.run_view import RunView  # servers start without it
 
         with open_log(database, secret) as log, closing(log.reader()) as reader:
@@ -110,4 +113,4 @@ def recorder_of(database: Path, by: str, secret: set[str] | None = None) -> Reco
             found = record_review(log, view, execution, passed, text, by)
         return found if isinstance(found, Err) else Ok(None)
 
-    return record
+    return review

@@ -139,22 +139,28 @@ def write_reports(
                 with open_report(file) as out:
                     wrong = reporter.write(view, out, replace(options, color=False))
         except Raised as none:
-            then = again(view, name, options, "-o", str(file or "FILE"))
+            then = _again(view, name, options, "-o", str(file or "FILE"))
             wrong = replace(none.error, hint=f"{none.error.hint}. Then: {then}")
         except OSError as error:
             if file is None:
                 raise
-            then = again(view, name, options, "-o", str(file))
-            wrong = broken(
-                f"The {name} report could not be written to {file}: {error.strerror}.",
-                f"The run is recorded; write it again: {then}",
-            )
+            wrong = not_written(view, name, file, error, options, "-o", str(file))
         errors += [] if wrong is None else [wrong]
     return errors
 
 
-def again(view: RunView, report: str, options: ReportOptions, *output: str) -> str:
-    """Return the command that writes a report of a recorded run."""
+def not_written(
+    view: RunView, report: str, file: Path, error: Exception, options: ReportOptions, *output: str
+) -> KindlmError:
+    """Return the error that a report could not be written; `output` are options to repeat it."""
+    reason = getattr(error, "strerror", None) or error
+    return broken(
+        f"The {report} report could not be written to {file}: {reason}.",
+        f"The run is recorded; write it again: {_again(view, report, options, *output)}",
+    )
+
+
+def _again(view: RunView, report: str, options: ReportOptions, *output: str) -> str:
     words = ["kindlm", "report", view.id, "--format", report, *output]
     words += [] if options.database is None else ["--db", options.database]
     return shlex.join(words)

@@ -21,7 +21,7 @@ from kindlm.cli.history import (
     report_options,
     warn_of_passed_over,
 )
-from kindlm.cli.journal import author, journal_event, open_journal
+from kindlm.cli.journal import author, open_journal, record
 from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option
 from kindlm.errors import ErrorCode, Ok, Result
 from kindlm.events.run import BaselineRemoved, BaselineSet
@@ -35,7 +35,6 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
-from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.spelling import fields_of
@@ -99,7 +98,7 @@ def set_command(
         if problems:
             fail(problems)
         before = {key: find_baseline(db, *key) for key in chosen}
-        events = []
+        noted = []
         for project, name in chosen:
             payload = BaselineSet(
                 project=project,
@@ -109,8 +108,8 @@ def set_command(
                 label=label or None,
                 by=author(),
             )
-            events.append(journal_event(payload, last_change(db, project, name)))
-        log.append(new_journal(), events)
+            noted.append((payload, last_change(db, project, name)))
+        record(log, *noted)
         what = f"{'run' if view.group is None else 'group'} {view.id}"
         what += f" ({label})" if label else ""
         for (_, name), earlier in before.items():
@@ -248,7 +247,7 @@ def remove_command(
         payload = BaselineRemoved(
             project=found.project, suite=found.suite, label=found.label or None, by=author()
         )
-        log.append(new_journal(), [journal_event(payload, last_change(db, *of))])
+        record(log, (payload, last_change(db, *of)))
         now = find_baseline(db, *of)
     note(f"{found.suite}: {_named(found)} is no longer the baseline.")
     if now is None:

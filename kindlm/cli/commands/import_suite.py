@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.ending import loading
@@ -40,6 +40,7 @@ def import_suite_command(
         from kindlm.generate.suites import FORMATS, Files, LeftOutError, format_named, read_part
         from kindlm.recording.secrets import redactor
 
+    where = SourceLocation(str(file))
     document = or_fail(read_part(file.name, or_fail(read_bytes(file))))
     forms = [format_named(name) for name in FORMATS if source in (None, name)]
     form = next((each for each in forms if each.reads(document)), None)
@@ -47,27 +48,23 @@ def import_suite_command(
         formats = " or ".join(FORMATS)
         message = f"{file} is not a suite in the format {source or formats}."
         hint = f"Name another format: --from {formats}. Suites of KindLM and cases of EvalView need"
-        _refuse(message, f"{hint} no import: kindlm test {shlex.quote(str(file))}", file)
+        refuse(message, f"{hint} no import: kindlm test {shlex.quote(str(file))}", where=where)
     files = Files(file.parent)
     try:
         imported = form.read(document, files)
     except LeftOutError as error:
-        _refuse(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)
+        refuse(f"No suite can be made of {file}: it has {error.what}.", error.instead, where=where)
     path = output or file.with_name("kindlm.yaml")
     is_read = (path.samefile(each) for each in (file, *files.asked) if each.exists())
     if force and path.exists() and any(is_read):
         message = f"{path} belongs to the suite that is imported; nothing was written."
-        _refuse(message, "Name another file: --output", path)
+        refuse(message, "Name another file: --output", where=SourceLocation(str(path)))
     text = suite_text(_redacted(imported.document, redactor()), path)
     if isinstance(text, Err):
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
-        _refuse(message, found.hint or "Change the file, then import it again", file)
+        refuse(message, found.hint or "Change the file, then import it again", where=where)
     _report(imported, write_file(path, text.value, force=force), file.parent)
-
-
-def _refuse(message: str, hint: str, file: Path) -> NoReturn:
-    refuse(message, hint, where=SourceLocation(str(file)))
 
 
 def _redacted(value: Any, redact: Redactor) -> Any:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from kindlm.cli.console import fail, fail_if, note, or_fail, refuse
 from kindlm.cli.history import named_run
-from kindlm.cli.journal import author, journal_event, open_journal
+from kindlm.cli.journal import author, open_journal, record
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag
 from kindlm.errors import not_there
 from kindlm.events.run import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
-from kindlm.recording.history_file import new_journal
 
 
 def label_command(
@@ -35,7 +34,7 @@ def label_command(
             fail([not_there(f"Run {run} has no label.", "The labels of all runs: kindlm runs")])
         last = reader.execute("SELECT at FROM run_labels WHERE run = ?", (run,)).fetchone()
         payload = RunLabelled(run=run, label=name, by=author())
-        log.append(new_journal(), [journal_event(payload, last[0] if last else None)])
+        record(log, (payload, last[0] if last else None))
         if name is None:
             note(f"Removed the label {before!r} from run {run}.")
             return

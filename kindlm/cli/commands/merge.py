@@ -18,7 +18,7 @@ from kindlm.events import merge_of
 from kindlm.recording.history_file import open_log
 from kindlm.wording import count
 from kindlm_store import CorruptDatabaseError, EmptyFileError, EventLog, open_reader
-from kindlm_store.merging import RefusedError, Taken
+from kindlm_store.merging import Taken
 from kindlm_store.salvage import is_damaged, salvage, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
@@ -58,11 +58,20 @@ def merge_command(
         for refusal in taken.refused:
             if refusal.about in {each.stream for each in taken.refused}:
                 continue  # a note on a run that was refused itself
-            problem = _explained(file, refusal, is_damaged=lost is not None)
+            name = refusal.stream.replace("/", " ", 1)
+            other = db_option(file)
+            check = f"Check that history: kindlm history verify{other}"
+            hints = {
+                "going on": "Merge it again when it has ended.",
+                "apart": "It was copied, and resumed in both histories. Both stay as they are; to"
+                f" look at the other one: kindlm show {refusal.stream.removeprefix('run/')}{other}",
+                "unsound": f"Everything else was merged. {check if lost is None else _BACKUP}",
+            }
+            message, hint = f"Nothing of {name} was merged: {refusal.reason}.", hints[refusal.kind]
             if refusal.kind == "going on":
-                warn(problem.message, problem.hint)
+                warn(message, hint)
             else:
-                refused.append(problem)
+                refused.append(broken(message, hint, SourceLocation(str(file))))
         what = None
         if lost:
             what = f"{count(lost, 'event')} of it can be read, but not of which run they are"
@@ -100,19 +109,3 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> tuple[Taken,
         taken.known -= first.added
         taken.streams.update(first.streams)
         return taken, copy.execute(_LOST).fetchone()[0]
-
-
-def _explained(file: Path, refusal: RefusedError, *, is_damaged: bool) -> KindlmError:
-    name = refusal.stream.replace("/", " ", 1)
-    check = f"Check that history: kindlm history verify{db_option(file)}"
-    hints = {
-        "going on": "Merge it again when it has ended.",
-        "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
-        f" the other one: kindlm show {refusal.stream.removeprefix('run/')}{db_option(file)}",
-        "unsound": f"Everything else was merged. {_BACKUP if is_damaged else check}",
-    }
-    return broken(
-        f"Nothing of {name} was merged: {refusal.reason}.",
-        hints[refusal.kind],
-        where=SourceLocation(str(file)),
-    )

@@ -20,10 +20,7 @@ from kindlm.reports.untrusted import json_document
 from kindlm.wording import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kindlm.config.diagnostics import Diagnostic
-    from kindlm.recording.loading import Loaded
 
 
 def validate_command(
@@ -35,7 +32,11 @@ def validate_command(
 ) -> None:
     """Check test files without running them."""
     with loading():
+        from kindlm.config.diagnostics import Diagnostic
+        from kindlm.config.interpolation import unset_variables
         from kindlm.recording.loading import load_paths
+        from kindlm.recording.project import run_environment
+        from kindlm.reports.facts import typed_path
 
     root = or_fail(find_project()).root
     held = paths or or_fail(default_paths(Path()))
@@ -43,7 +44,15 @@ def validate_command(
     files = len(loaded.files)
     tests = sum(len(suite.cases) for suite in loaded.suites) - len(loaded.unnamed)
     tests += sum(skipped.tests for skipped in loaded.skipped)
-    diagnostics = [*loaded.diagnostics, *_unset(loaded, root)]
+    diagnostics = [*loaded.diagnostics]
+    environ = run_environment([*loaded.folders, root], os.environ)
+    for suite in loaded.suites:
+        # Variables without a value are no error: the keys may only be where the tests run.
+        where = SourceLocation(typed_path(suite.path, root))
+        diagnostics += (
+            Diagnostic(replace(error, where=where), "warning")
+            for error in unset_variables(suite, environ)
+        )
     severities = [found.severity for found in diagnostics]
     errors, warnings = severities.count("error"), severities.count("warning")
     if form == "json":
@@ -67,23 +76,6 @@ def validate_command(
         sys.stdout.write(f"{count(files, 'file')}, {count(tests, 'test')}: {problems}\n")
     if errors:
         raise typer.Exit(1)
-
-
-def _unset(loaded: Loaded, root: Path) -> Iterator[Diagnostic]:
-    """Yield a warning for each suite that uses variables without a value.
-
-    It is no error, since the keys may only be where the tests run.
-    """
-    from kindlm.config.diagnostics import Diagnostic
-    from kindlm.config.interpolation import unset_variables
-    from kindlm.recording.project import run_environment
-    from kindlm.reports.facts import typed_path
-
-    environ = run_environment([*loaded.folders, root], os.environ)
-    for suite in loaded.suites:
-        for error in unset_variables(suite, environ):
-            where = SourceLocation(typed_path(suite.path, root))
-            yield Diagnostic(replace(error, where=where), "warning")
 
 
 def _diagnostic(found: Diagnostic) -> dict[str, object]:
