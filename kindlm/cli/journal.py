@@ -18,7 +18,6 @@ from kindlm.cli.history_errors import disk_full
 from kindlm.errors import Err, ErrorCode, Ok, Result, SourceLocation, misuse
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.run import ReviewRecorded
-from kindlm.history.read_models import read_model_problem
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal, open_log, project_secrets
 from kindlm_store import EventLog, WriteFailedError
@@ -38,6 +37,8 @@ def open_journal(
     The command ends if the history cannot be opened or written, or does not exist and is not to be
     created.
     """
+    from kindlm.history.read_models import read_model_problem
+
     project = project_here(database) if create else existing_history(database)
     with (
         open_log(project.database, project_secrets(project.root)) as log,

@@ -23,7 +23,6 @@ from kindlm.recording.history_file import files_of
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.database import code_of
-from kindlm_store.verification import verify_file
 
 _UNFINISHED = ".kindlm-part"
 """The end of the name of a backup in progress."""
@@ -35,6 +34,8 @@ def backup_command(
     file: Path = argument("FILE", "A new file."), db: Path | None = DATABASE
 ) -> None:
     """Copy the history to a new file, and check the copy. Works while tests run."""
+    from kindlm_store.verification import verify_file
+
     source = existing_history(db).database
     if file.is_dir():
         refuse(f"{file} is a folder.", "Name a new file in it.")
