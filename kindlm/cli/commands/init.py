@@ -228,12 +228,20 @@ def _first_test(kind: str) -> tuple[str, dict[str, str]]:
     else:
         raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
     if kind in _SERVICES:
-        return _of_service(*_SERVICES[kind])
+        command, line = _SERVICES[kind]
+        question = "Which command starts it, on the port in PORT, or what is its URL if it runs"
+        command = _asked(question, command, _command)
+        if is_url(command):
+            return _at_url(command)
+        line = _asked("What does it print once it takes requests", line, str.strip)
+        path = _asked("Which path takes messages", "/chat", _read_path)
+        url = f"http://127.0.0.1:{{{{serve.agent.port}}}}{path}"
+        return "agent-service", _marked(command=command, ready=line, endpoint=url) | _expected()
     if kind == _PROGRAM:
         command = _asked("Which command answers a message", "./agent {{message}}", _command)
         if is_url(command):
             return _at_url(command)
-        return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
+        return "agent-program", _marked(command=command) | _expected()
     if kind in _OBJECTS:
         kind = _asked("Where is it, as module:name", _OBJECTS[kind], _read_place)
     elif "://" in kind:
@@ -261,45 +269,25 @@ def _agent(text: str) -> str:
     )
 
 
-def _of_service(command: str, line: str) -> tuple[str, dict[str, str]]:
-    question = "Which command starts it, on the port in PORT, or what is its URL if it runs"
-    command = _asked(question, command, _command)
-    if is_url(command):
-        return _at_url(command)
-    line = _asked("What does it print once it takes requests", line, str.strip)
-    path = _asked("Which path takes messages", "/chat", _read_path)
-    values = {
-        '"__COMMAND__"': quoted(command),
-        '"__READY__"': quoted(line),
-        '"__ENDPOINT__"': quoted(f"http://127.0.0.1:{{{{serve.agent.port}}}}{path}"),
-        **_expected(),
-    }
-    return "agent-service", values
-
-
 def _at_url(url: str) -> tuple[str, dict[str, str]]:
     message = _asked("A message for it", _MESSAGE, str.strip)
     word = _asked("A word that its answer must contain", "order", str.strip)
     from kindlm.config.long_form import protocol_of
 
-    spoken = protocol_of(url)
-    values = {
-        '"__URL__"': quoted(url),
-        "# __FORM__": _FORM
-        if spoken is None
-        else f"protocol: {spoken}\n  # body: {{ model: my-agent }} # keys that each request needs",
-        '"__MESSAGE__"': quoted(message),
-        '"__WORD__"': quoted(word),
-    }
-    return "agent-url", values
+    form = _FORM
+    if (spoken := protocol_of(url)) is not None:
+        form = f"protocol: {spoken}\n  # body: {{ model: my-agent }} # keys that each request needs"
+    return "agent-url", _marked(url=url, message=message, word=word) | {"# __FORM__": form}
 
 
 def _expected() -> dict[str, str]:
     message = _asked("A message that needs a tool", _MESSAGE, str.strip)
-    return {
-        '"__MESSAGE__"': quoted(message),
-        '"__TOOL__"': quoted(_asked("Which tool must it call", _TOOL, str.strip)),
-    }
+    return _marked(message=message, tool=_asked("Which tool must it call", _TOOL, str.strip))
+
+
+def _marked(**texts: str) -> dict[str, str]:
+    """Return texts by their marks in templates, such as `"__URL__"`."""
+    return {f'"__{name.upper()}__"': quoted(text) for name, text in texts.items()}
 
 
 def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
