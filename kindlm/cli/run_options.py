@@ -172,15 +172,14 @@ def _failing(
 ) -> frozenset[QualifiedName]:
     from kindlm.history.trends import failing_tests  # only `--failed` needs it
 
-    chosen: set[QualifiedName] = set()
-    if unfinished is not None:
-        # Started suites keep their selection, since tests may have passed meanwhile.
-        chosen |= unfinished.selected
-        suites = [suite for suite in suites if suite.path not in unfinished.started_paths]
+    # Started suites keep their selection, since tests may have passed meanwhile.
+    started = () if unfinished is None else unfinished.started_paths
+    kept = frozenset() if unfinished is None else unfinished.selected
     with open_history(database) as connection:
-        chosen |= {
+        return kept | {
             QualifiedName(suite.project, suite.name, test, target)
             for suite in suites
+            if suite.path not in started
             for test, target in failing_tests(
                 connection,
                 suite.project,
@@ -188,7 +187,6 @@ def _failing(
                 {(case.name, target) for case in suite.cases for target in case.targets},
             )
         }
-    return frozenset(chosen)
 
 
 def _check_options(options: TestOptions) -> None:

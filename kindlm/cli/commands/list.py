@@ -48,6 +48,11 @@ def list_command(options: ListOptions) -> int:
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))
     request = make_request(load_tests(options, project), project, options)
     plan = make_plan(request.suites, request.selection)
+    listed = [
+        (suite, [case for case in suite.cases if case.selected])
+        for suite in plan.suites
+        if suite.executions
+    ]
     if options.form == "json":
         suites = [
             {
@@ -61,18 +66,14 @@ def list_command(options: ListOptions) -> int:
                         "repeat": case.repeat,
                         "skip": bool(case.case.skip),
                     }
-                    for case in _selected(suite)
+                    for case in cases
                 ],
             }
-            for suite in plan.suites
-            if suite.executions
+            for suite, cases in listed
         ]
         sys.stdout.write(json_document(executions=len(plan), suites=suites))
     else:
-        tests = 0
-        for suite in (suite for suite in plan.suites if suite.executions):
-            cases = _selected(suite)
-            tests += len(cases)
+        for suite, cases in listed:
             where = place(suite.suite.path, None, project.root)
             sys.stdout.write(f"{one_line(suite.suite.name)}  {where}\n")
             width = max(cell_len(one_line(case.case.name)) for case in cases)
@@ -84,12 +85,9 @@ def list_command(options: ListOptions) -> int:
                 if tags := _tags(suite, case):
                     parts.append(f"tags: {', '.join(tags)}")
                 sys.stdout.write(f"  {name}  {'  '.join(map(one_line, parts))}\n")
+        tests = sum(len(cases) for _, cases in listed)
         sys.stdout.write(f"{count(tests, 'test')}, {count(len(plan), 'execution')}\n")
     return 0 if len(plan) and not request.skipped else 1
-
-
-def _selected(suite: PlannedSuite) -> list[PlannedCase]:
-    return [case for case in suite.cases if case.selected]
 
 
 def _tags(suite: PlannedSuite, case: PlannedCase) -> list[str]:

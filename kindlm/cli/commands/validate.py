@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,8 +18,7 @@ from kindlm.recording.secrets import redactor
 from kindlm.reports.untrusted import json_document
 from kindlm.wording import count
 
-if TYPE_CHECKING:
-    from kindlm.config.diagnostics import Diagnostic
+_PLACE = ("file", "line", "column")
 
 
 def validate_command(
@@ -62,7 +60,19 @@ def validate_command(
             tests=tests,
             errors=errors,
             warnings=warnings,
-            diagnostics=[_diagnostic(found) for found in diagnostics],
+            diagnostics=[
+                {
+                    **{name: getattr(found.error.where, name, None) for name in _PLACE},
+                    "severity": found.severity,
+                    "code": found.error.code.name,
+                    "number": found.error.code.value,
+                    "reason": found.error.details.get("reason"),
+                    "path": found.path,
+                    "message": found.error.message,
+                    "hint": found.error.hint,
+                }
+                for found in diagnostics
+            ],
             ignored=[str(path) for path in loaded.ignored],
         )
         sys.stdout.write(redactor()(document))
@@ -76,20 +86,3 @@ def validate_command(
         sys.stdout.write(f"{count(files, 'file')}, {count(tests, 'test')}: {problems}\n")
     if errors:
         raise typer.Exit(1)
-
-
-def _diagnostic(found: Diagnostic) -> dict[str, object]:
-    error = found.error
-    where = error.where
-    return {
-        "file": where.file if where else None,
-        "line": where.line if where else None,
-        "column": where.column if where else None,
-        "severity": found.severity,
-        "code": error.code.name,
-        "number": error.code.value,
-        "reason": error.details.get("reason"),
-        "path": found.path,
-        "message": error.message,
-        "hint": error.hint,
-    }
