@@ -191,7 +191,7 @@ class TokenStore:
         Times are UTC, ISO 8601. `state` is valid, expired or revoked. `bytes` counts all that was
         ever pushed with a token.
         """
-        rows = self._rows(f"SELECT {_SHOWN} FROM tokens ORDER BY created_at DESC")  # noqa: S608
+        rows = self._rows(f"SELECT {_SHOWN} FROM tokens ORDER BY created_at DESC, rowid DESC")  # noqa: S608
         return [{**dict(row), "scopes": row["scopes"].split()} for row in rows]
 
     def grant_of(self, token: str) -> Grant | str:

@@ -60,7 +60,7 @@ def test_what_is_wrong_with_a_token_is_said(store: TokenStore) -> None:
         "kdl_no": "The token is unknown.",
         "": "The token is unknown.",
     }
-    assert [each["state"] for each in store.tokens()] == ["revoked", "expired"]
+    assert [each["state"] for each in store.tokens()] == ["expired", "revoked"]  # newest first
 
 
 def test_a_name_is_free_again_once_its_token_is_not_valid(store: TokenStore) -> None:
