@@ -72,16 +72,17 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
         top = [each for each in observations if not _get(each, "parentObservationId")]
         error = next(filter(None, map(_langfuse_error, top)), None)
         name = trace.get("name") or key
-        yield _span(Kind.AGENT, ids, name, (begun, begun), given, None, {}, error)
+        attributes = _attributes(Kind.AGENT, name, given, None, {})
+        yield _span(ids, name, (begun, begun), attributes, error)
     for each in observations:
+        name = each.get("name") or _get(each, "traceName")
+        kind = _LANGFUSE.get(each["type"], Kind.AGENT)
+        model = {"gen_ai.request.model": each.get("model") or _get(each, "providedModelName")}
         yield _span(
-            _LANGFUSE.get(each["type"], Kind.AGENT),
             (_get(each, "traceId"), each.get("id"), _get(each, "parentObservationId") or root),
-            each.get("name") or _get(each, "traceName"),
+            name,
             (_get(each, "startTime"), _get(each, "endTime")),
-            each.get("input"),
-            each.get("output"),
-            {"gen_ai.request.model": each.get("model") or _get(each, "providedModelName")},
+            _attributes(kind, name, each.get("input"), each.get("output"), model),
             _langfuse_error(each),
         )
 
@@ -130,22 +131,17 @@ def _langsmith_span(run: _Object) -> Span:
         # LangChain sends arguments as a string, and LangSmith's decorator results, below a key.
         given, said = _alone(given, "input"), _alone(said, "output")
     model = parameters.get("model") or parameters.get("model_name")
+    facts = {
+        "gen_ai.provider.name": metadata.get("ls_provider"),
+        "gen_ai.request.model": metadata.get("ls_model_name") or model,
+        "gen_ai.tool.call.id": extra.get("tool_call_id"),
+    }
+    parent = run.get("parent_run_id") or (above[-2] if len(above) > 1 else "")
     return _span(
-        kind,
-        (
-            run.get("trace_id") or above[0] or run["id"],
-            run["id"],
-            run.get("parent_run_id") or (above[-2] if len(above) > 1 else ""),
-        ),
+        (run.get("trace_id") or above[0] or run["id"], run["id"], parent),
         run.get("name"),
         (run.get("start_time"), run.get("end_time")),
-        given,
-        said,
-        {
-            "gen_ai.provider.name": metadata.get("ls_provider"),
-            "gen_ai.request.model": metadata.get("ls_model_name") or model,
-            "gen_ai.tool.call.id": extra.get("tool_call_id"),
-        },
+        _attributes(kind, run.get("name"), given, said, facts),
         run.get("error"),
     )
 
@@ -196,7 +192,7 @@ def _phoenix_span(row: _Object, number: int) -> Span:
     prefix, kind = "attributes.", row["span_kind"]
     own = {name.removeprefix(prefix): row[name] for name in row if name.startswith(prefix)}
     name = {"tool.name": row.get("name")} if kind == "TOOL" else {}
-    return _exported_span(
+    return _span(
         (row[_TRACE], row.get(_ID) or row.get("span_id") or f"row {number}", row.get("parent_id")),
         row.get("name"),
         (row.get("start_time"), row.get("end_time")),
@@ -208,17 +204,8 @@ def _phoenix_span(row: _Object, number: int) -> Span:
 _OPERATIONS = {Kind.CHAT: "chat", Kind.TOOL: "execute_tool", Kind.AGENT: "invoke_agent"}
 
 
-def _span(
-    kind: Kind,
-    ids: tuple[Any, Any, Any],
-    name: Any,
-    times: tuple[Any, Any],
-    given: Any,
-    said: Any,
-    facts: Mapping[str, Any],
-    error: Any = None,
-) -> Span:
-    """Return a span of the GenAI conventions; input and output may be JSON in a string."""
+def _attributes(kind: Kind, name: Any, given: Any, said: Any, facts: _Object) -> dict[str, Any]:
+    """Return attributes of the GenAI conventions; input and output may be JSON in a string."""
     attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind], "exported": True}
     given, said = _read(given), _read(said)
     if kind is Kind.TOOL:
@@ -238,15 +225,11 @@ def _span(
         attributes["gen_ai.input.messages"] = [given]
         attributes["gen_ai.output.messages"] = [said]
     known = {key: value for key, value in facts.items() if value not in (None, "")}
-    return _exported_span(ids, name, times, attributes | known, error)
+    return attributes | known
 
 
-def _exported_span(
-    ids: tuple[Any, Any, Any],
-    name: Any,
-    times: tuple[Any, Any],
-    attributes: Mapping[str, Any],
-    error: Any,
+def _span(
+    ids: tuple[Any, Any, Any], name: Any, times: tuple[Any, Any], attributes: _Object, error: Any
 ) -> Span:
     """Return a span; `ids` are those of its trace, itself, and its parent."""
     trace, own, parent, shown = (str(each or "") for each in (*ids, name))

@@ -96,8 +96,7 @@ class _Reader:
 
 
 def _ideals(sample: Part) -> list[str]:
-    ideal = sample.get("ideal")
-    found = [] if ideal is None else [each.value for each in ideal.items()]
+    found = [each.value for each in sample.items("ideal")]
     if not found or not all(isinstance(each, str) and each for each in found):
         raise LeftOutError("an `ideal` that is not text")
     return found
