@@ -8,7 +8,7 @@ packages, out of the file and validates them. The common keys stay for the schem
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -63,7 +63,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         place, instead = (*path, "type"), ""
         if type_ is None:
             place, instead = path, "For a compatible API, add `type: openai` and `baseUrl`"
-        _report_unknown(Provider, place, wire, provider_types(), reporter, instead)
+        _report_unknown(Provider, place, wire, reporter, instead)
         return {key: rest[key] for key in rest if key != "type"}, None
     options = _options(str(wire), found, path, given, reporter, common)
     if name in own_names(Provider) and wire != name:
@@ -79,15 +79,12 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
 
 
 def _report_unknown(
-    base: type[Provider | Adapter],
-    place: Path,
-    name: object,
-    own_kinds: Sequence[str],
-    reporter: Reporter,
-    instead: str = "",
+    base: type[Provider | Adapter], place: Path, name: object, reporter: Reporter, instead: str = ""
 ) -> None:
     """Report a provider or an adapter that neither kindlm nor a package has."""
-    what = "provider" if base is Provider else "adapter"
+    what, own_kinds = "provider", provider_types()
+    if base is Adapter:
+        what, own_kinds = "adapter", list(all_own(Adapter))
     known = list(dict.fromkeys((*own_kinds, *installed(base.group))))
     hint = hint_for(str(name), known, f"Known {what}s", provided(base.group, own_kinds))
     if instead:
@@ -127,7 +124,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     adapter = written.get(key)
     found = _kind(Adapter, adapter)
     if found is None and isinstance(adapter, str) and adapter:
-        _report_unknown(Adapter, (*path, key), adapter, list(all_own(Adapter)), reporter)
+        _report_unknown(Adapter, (*path, key), adapter, reporter)
         return rest, None
     if found is None:
         # The schema reports it: there is no adapter, or it is not a text.

@@ -67,9 +67,7 @@ def long_schema() -> dict[str, Any]:
         {"properties": {key: {"enum": free}}, "required": [key]} for key in ("adapter", "type")
     ]
     agents.pop("required")
-    agents["allOf"] = [
-        {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
-    ]
+    agents["allOf"] = [{"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]}]
     # `long_form` fills in the other keys that the models require.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]

@@ -87,8 +87,7 @@ class ToolConfig(Section):
     description: Maybe[str] = Field(default=None, examples=["Finds an order by its number."])
     """Description sent to the model."""
     parameters: Maybe[dict[str, Any]] = Field(
-        default=None,
-        examples=[{"type": "object", "properties": {"order_id": {"type": "string"}}}],
+        default=None, examples=[{"type": "object", "properties": {"order_id": {"type": "string"}}}]
     )
     """JSON Schema of the arguments. Reports show calls that violate it; with `strictTools`, they
     fail the test."""
@@ -239,11 +238,7 @@ def _check_values(path: Path, holder: Raw, reporter: Reporter) -> None:
 
 
 def _check_results(
-    path: Path,
-    tool: Raw,
-    replies: Mapping[Path, Raw],
-    reporter: Reporter,
-    files: ReferencedFiles,
+    path: Path, tool: Raw, replies: Mapping[Path, Raw], reporter: Reporter, files: ReferencedFiles
 ) -> None:
     file = tool.get("resultSchema")
     if not isinstance(file, str) or not file:

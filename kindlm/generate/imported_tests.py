@@ -126,6 +126,8 @@ class ImportedSuite:
     """A suite while it is read: its tests, and notes on what is left out or different.
 
     Attributes:
+        file: the name of the file that it is read from.
+        title: the program that the file is for.
         document: the suite for `suite_text`; empty until it is finished.
         tests: the number of tests; a variable with a list of values makes several.
         imported: the number of tests that run.
@@ -135,6 +137,8 @@ class ImportedSuite:
         current: the comments for the next test, on what it lacks.
     """
 
+    file: str
+    title: str
     document: dict[str | Comment, Any] = field(default_factory=dict)
     tests: int = 0
     imported: int = 0
@@ -198,14 +202,7 @@ class ImportedSuite:
         taken, self.current = self.current, {}
         return taken
 
-    def finish(
-        self,
-        part: Part,
-        title: str,
-        name: str,
-        description: str | None,
-        head: Mapping[str | Comment, Any],
-    ) -> Self:
+    def finish(self, name: str, description: str | None, head: Mapping[str | Comment, Any]) -> Self:
         """Finish the document; `head` are the sections above its tests.
 
         Raises:
@@ -215,7 +212,7 @@ class ImportedSuite:
             found = [f"{next(iter(at))}: {what}" for what, at in self.left_out.items()]
             raise LeftOutError("no test that can be imported", "\n".join(found) or "Add tests")
         about = {"name": name} | ({"description": description} if description else {})
-        self.document[Comment(f"Imported from {part.file} ({title}).")] = None
+        self.document[Comment(f"Imported from {self.file} ({self.title}).")] = None
         self.document |= {"kindlm": 1, "suite": about}
         self.document |= {key: it for key, it in head.items() if it or isinstance(key, Comment)}
         self.document["tests"] = list(self._written.values())
@@ -239,10 +236,13 @@ _PARAMETERS = {
 def settings_of(
     parts: Mapping[str, Part],
     suite: ImportedSuite,
-    names: Mapping[str, str],
-    section: type[Section],
+    names: Mapping[str, str] = _PARAMETERS,
+    section: type[Section] = ParamsConfig,
 ) -> dict[str, Any]:
-    """Return the values that are valid in a section, by their `names` there; note the others."""
+    """Return the values that are valid in a section, by their `names` there; note the others.
+
+    The section is `params` by default.
+    """
     found: dict[str, Any] = {}
     for key, part in parts.items():
         name, value = names.get(key), part.value
@@ -255,11 +255,6 @@ def settings_of(
                 continue
         suite.leave_out(part, f"`{key}`")  # without its value, which may be a credential
     return found
-
-
-def params_of(parts: Mapping[str, Part], suite: ImportedSuite) -> dict[str, Any]:
-    """Return sampling parameters as `params`; note the others."""
-    return settings_of(parts, suite, _PARAMETERS, ParamsConfig)
 
 
 def prompt_section(messages: Any) -> dict[str, str]:

@@ -18,9 +18,9 @@ from kindlm.generate.imported_tests import (
     Equivalent,
     ImportedSuite,
     message_text,
-    params_of,
     pattern_of,
     prompt_section,
+    settings_of,
 )
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, json_value
@@ -38,8 +38,9 @@ def reads(document: Part) -> bool:
 
 def read(document: Part, files: Files) -> ImportedSuite:
     """Read an eval; raise `LeftOutError` if no suite can be made of it."""
+    reader = _Reader(document, files, ImportedSuite(document.file, TITLE))
     is_platform = document.get("testing_criteria") is not None
-    return (_read_platform if is_platform else _read_registry)(_Reader(document, files))
+    return _read_platform(reader) if is_platform else _read_registry(reader)
 
 
 Graders = Sequence[tuple[str, Equivalent | None, Part, Any]]
@@ -52,7 +53,7 @@ class _Reader:
 
     document: Part
     files: Files
-    suite: ImportedSuite = field(default_factory=ImportedSuite)
+    suite: ImportedSuite
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(
@@ -89,7 +90,7 @@ class _Reader:
             self.suite.differ(self.document, what)
             head = {Comment("The eval names no model: set yours."): None}
         head |= {"models": [model or "openai/gpt-4o"], "prompts": self.prompts}
-        return self.suite.finish(self.document, TITLE, name, description, head)
+        return self.suite.finish(name, description, head)
 
 
 # The registry
@@ -284,9 +285,7 @@ GRADERS: dict[str, Equivalent] = {
         STRIPPED,
     ),
     "text_similarity": Equivalent(
-        "`output.similarTo`, for the metric `cosine`",
-        _text_similarity,
-        EMBEDDED,
+        "`output.similarTo`, for the metric `cosine`", _text_similarity, EMBEDDED
     ),
     "label_model": Equivalent("`judge`", _label_model, JUDGED),
     "score_model": Equivalent("`judge` with `minScore`", _score_model, JUDGED),
@@ -302,7 +301,7 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
         raise LeftOutError("no data of a run", "Add the `data_source` of a run to the file")
     model: dict[str, Any] = {}
     if name := source.text("model"):
-        params = params_of(source.entries("sampling_params"), reader.suite)
+        params = settings_of(source.entries("sampling_params"), reader.suite)
         model = {"id": name, "provider": "openai", "model": name}
         model |= {"params": params} if params else {}
     messages = source.get("input_messages")

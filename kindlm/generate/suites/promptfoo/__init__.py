@@ -66,7 +66,7 @@ class _Case:
 class _Reader:
     def __init__(self, document: Part, files: Files) -> None:
         self._document, self._files = document, files
-        self._suite = ImportedSuite()
+        self._suite = ImportedSuite(document.file, TITLE)
         self._targets = Targets(self._suite, files)
         self._prompts: dict[str, Mapping[str, str]] = {}
 
@@ -103,7 +103,7 @@ class _Reader:
         stem = document.file.rpartition("/")[2].partition(".")[0]
         name = stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
         head |= {"prompts": self._prompts, "defaults": defaults}
-        return self._suite.finish(document, TITLE, name, document.text("description"), head)
+        return self._suite.finish(name, document.text("description"), head)
 
     # Tests
 

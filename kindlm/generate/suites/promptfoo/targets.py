@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from kindlm.config.json_schemas import schema_fault
 from kindlm.config.simulated_tools import ToolConfig
 from kindlm.dataclass import dataclass
-from kindlm.generate.imported_tests import ImportedSuite, params_of
+from kindlm.generate.imported_tests import ImportedSuite, settings_of
 from kindlm.generate.suite_text import Comment, unused
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, json_value
 from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
@@ -129,7 +129,7 @@ class Targets:
             if key in config:
                 raise LeftOutError(f"`{key}`", "Write it under `providers` and `models`")
         tools = self._tools(config.pop("tools")) if "tools" in config else []
-        params = params_of(config, self.suite)
+        params = settings_of(config, self.suite)
         entry = {"provider": _TYPES[prefix], "model": model}
         return entry | ({"params": params} if params else {}), tools
 
