@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import last_user_text
-from kindlm.agents.reply_parts import UnreadableReply, first_text, lookup
+from kindlm.agents.reply_parts import ABSENT, UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.served import AssistantId, HttpTarget, Served, ServedAgent, http_target
@@ -237,7 +237,8 @@ class AssistantsAgent(ServedAgent):
             return self._simulated[use.call.id]
         content = call.get(kind)
         details, response = object_or_empty(content), content
-        if kind == _FUNCTION:
+        if kind == _FUNCTION or _FUNCTION in call:
+            details = object_or_empty(call.get(_FUNCTION))
             response = details.get("output")
         elif kind == "code_interpreter":
             arguments, response = {"input": details.get("input")}, details.get("outputs")
@@ -259,14 +260,17 @@ class AssistantsAgent(ServedAgent):
         return parse_object((await self.ask(method, url, content, _LONGEST_S)).text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
-        """Return the objects of a list; raises `UnreadableReply` if it has a second page."""
+        """Return the objects of a list; raises `UnreadableReply` for others, or a second page."""
         page = await self._object(at, limit=_PAGE, **query)
         data = page.get("data")
         if not isinstance(data, list):
             raise UnreadableReply(f"the list at {at} has no `data`")
         if page.get("has_more") is True:
             raise UnreadableReply(f"the list at {at} has more than {_PAGE} entries")
-        return [item for item in data if isinstance(item, dict)]
+        items = objects(data)
+        if items != data:
+            raise UnreadableReply(f"the list at {at} holds something that is not an object")
+        return [dict(item) for item in items]
 
     async def _cancel(self) -> None:
         """Cancel a run that may be active, since it costs money; failures are logged."""
@@ -293,4 +297,8 @@ def _is_openai(url: str) -> bool:
 
 
 def _calls(step: Json) -> list[Json]:
-    return objects(lookup(step, "step_details.tool_calls"))
+    """Return the calls of a step, and an empty one if there may be calls that cannot be read."""
+    found = lookup(step, "step_details.tool_calls")
+    calls, kinds = objects(found), (step.get("type"), lookup(step, "step_details.type"))
+    is_message = found is ABSENT and "message_creation" in kinds
+    return calls if is_message or calls == found else [*calls, {}]

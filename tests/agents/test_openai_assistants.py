@@ -367,6 +367,32 @@ class TestBrokenServers:
             },
         ]
         reply = success(talk(AssistantsApp(ScriptedRun(steps=steps, fields={"usage": "many"})))[0])
-        assert [use.call.name for use in reply.tool_uses] == ["x", "unknown"]
-        assert reply.tool_uses[0].response == {"error": "it broke"}
+        # What is no object may be a call, and so may what a step has instead of calls.
+        assert sorted(use.call.name for use in reply.tool_uses) == [*["unknown"] * 3, "x"]
+        (named,) = (use for use in reply.tool_uses if use.call.name == "x")
+        assert named.response == {"error": "it broke"}
         assert reply.usage == Usage()
+
+    @pytest.mark.parametrize(
+        ("step", "name"),
+        [
+            ({"type": "tool_calls", "step_details": {"tool_calls": {"0": {}}}}, "unknown"),
+            ({"type": "tool_calls", "step_details": {}}, "unknown"),
+            ({"type": "tool_calls", "step_details": None}, "unknown"),
+            (
+                {"step_details": {"tool_calls": [{"type": "Function", "function": WEATHER}]}},
+                "get_weather",
+            ),
+            ({"step_details": {"tool_calls": [{"type": "function", "function": None}]}}, "unknown"),
+            ({"step_details": {"type": "message_creation"}}, None),
+            ({"type": "message_creation", "step_details": {"message_creation": {}}}, None),
+        ],
+    )
+    def test_steps_that_may_have_calls_have_one(self, talk, success, step, name):
+        reply = success(talk(AssistantsApp(ScriptedRun(steps=[step])))[0])
+        assert [use.call.name for use in reply.tool_uses] == ([] if name is None else [name])
+
+    def test_a_list_of_anything_else_is_no_answer(self, talk, failure):
+        line = "GET /threads/thread_1/runs/run_1/steps"
+        app = AssistantsApp(answers={line: HttpAnswer(200, b'{"data": ["refund"]}')})
+        assert "not an object" in failure(talk(app)[0]).message
