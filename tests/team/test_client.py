@@ -93,7 +93,7 @@ def failure(answered: Any) -> KindlmError:
         (403, ErrorCode.CLOUD_PLAN_LIMIT, "quota"),
         (404, ErrorCode.CLOUD_UPLOAD_ERROR, "name of the run"),
         (409, ErrorCode.CLOUD_UPLOAD_ERROR, "two histories"),
-        (413, ErrorCode.CLOUD_UPLOAD_ERROR, "larger"),
+        (413, ErrorCode.CLOUD_UPLOAD_ERROR, "A proxy may take less than 6 MB"),
         (422, ErrorCode.CLOUD_UPLOAD_ERROR, "kindlm history verify"),
         (405, ErrorCode.CLOUD_UPLOAD_ERROR, "kindlm serve-history"),
     ],
