@@ -112,11 +112,19 @@ _SHARD_VARIABLES = (
 """The variable with the number of a parallel job, the first such number, and the variables with
 the number of jobs: for an Indexed Job of Kubernetes, GitLab, CircleCI and Buildkite."""
 
+_LEADING_ZEROS = re.compile(r"\b0+(?=[1-9])")
+
 
 def _shard(text: str | None) -> str | None:
-    """Return the value of `--shard`; `env` becomes the shard of this parallel CI job."""
-    if text != "env":
-        return text
+    """Return the value of `--shard`; `env` becomes the shard of this parallel CI job.
+
+    Scripts number jobs as 01/10, which is recorded as 1/10.
+    """
+    value = _shard_of_job() if text == "env" else text
+    return value and _LEADING_ZEROS.sub("", value)
+
+
+def _shard_of_job() -> str:
     for variable, first, totals in _SHARD_VARIABLES:
         if not (index := os.environ.get(variable)):
             continue

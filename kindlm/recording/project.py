@@ -223,7 +223,7 @@ def _table(path: Path) -> Result[Any]:
     is_own = path.name == "kindlm.toml"
     text = ""
     try:
-        text = path.read_text("utf-8", errors="strict" if is_own else "replace")
+        text = path.read_text("utf-8-sig", errors="strict" if is_own else "replace")
         table = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         if not is_own and "kindlm" not in text:

@@ -214,3 +214,10 @@ def test_a_tag_that_no_test_has_is_told_beside_others(kindlm: Any, here: Path) -
     assert outcome.code == 0
     assert "No test has the tag 'mony'." in outcome.err
     assert "No test" not in kindlm("list", "--tags", "money,", "--tags", "nightly").err
+
+
+def test_a_shard_with_leading_zeros_is_recorded_as_any_server_takes_it(kindlm: Any) -> None:
+    kindlm("test", "--shard", "01/02", "--run-group", "nightly", "-q")
+    with closing(sqlite3.connect(".kindlm/kindlm.db")) as db:
+        assert db.execute("SELECT shard FROM runs").fetchall() == [("1/2",)]
+    assert "'00/2' is not a shard" in kindlm("test", "--shard", "00/2").err

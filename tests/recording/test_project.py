@@ -95,6 +95,13 @@ def test_the_configuration_names_the_project_before_the_variable(
     assert (named, project_name(tmp_path)) == ("shop", "desk")
 
 
+@pytest.mark.parametrize("name", ["kindlm.toml", "pyproject.toml"])
+def test_a_configuration_may_begin_with_a_byte_order_mark(tmp_path: Path, name: str) -> None:
+    table = "[tool.kindlm]\n" if name == "pyproject.toml" else ""
+    (tmp_path / name).write_text(f'{table}project = "desk"\n', "utf-8-sig")
+    assert project_name(tmp_path) == "desk"
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [
