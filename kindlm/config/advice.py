@@ -123,17 +123,6 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
                 reporter.warning(at, message, hint, reason="unknown_tool", value=name)
 
 
-_COUNTED = {
-    "schema_failures_max": (("schema",), "no test has a `schemaFile`"),
-    "pii_failures_max": (("pii",), "no test checks `guardrails.pii`"),
-    "keyword_failures_max": (
-        ("keywords_deny", "keywords_allow"),
-        "no test checks `guardrails.keywords`",
-    ),
-}
-"""By gate: the kinds of checks that it counts, and the reason if there are none."""
-
-
 def _vain_gates(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
     """Yield the gates that can never fail, with the reason."""
     gates, timeout = config.gates, config.defaults.execution_timeout_ms
@@ -143,17 +132,21 @@ def _vain_gates(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
         for _, expect in expect_sections((), test)
         for _, found in expect.expectations(lambda _: None)
     }
-    why = {name: reason for name, (kinds, reason) in _COUNTED.items() if checked.isdisjoint(kinds)}
+    has_keywords = not checked.isdisjoint({"keywords_deny", "keywords_allow"})
     is_late = gates.latency_max_ms is not None and gates.latency_max_ms >= timeout
-    limits = {
+    why = {
+        "schema_failures_max": ("schema" not in checked, "no test has a `schemaFile`"),
+        "pii_failures_max": ("pii" not in checked, "no test checks `guardrails.pii`"),
+        "keyword_failures_max": (not has_keywords, "no test checks `guardrails.keywords`"),
         "pass_rate_min": (gates.pass_rate_min == 0, "it allows all tests to fail"),
         "judge_avg_min": (gates.judge_avg_min == 0, "no score is below 0"),
         "drift_score_max": (gates.drift_score_max == 1, "no drift exceeds 1"),
         "latency_max_ms": (is_late, beyond(timeout)),
     }
-    why |= {name: reason for name, (is_vain, reason) in limits.items() if is_vain}
     for name in sorted(why.keys() & gates.model_fields_set):
-        yield ("gates", GatesConfig.model_fields[name].alias or name), why[name]
+        is_vain, reason = why[name]
+        if is_vain:
+            yield ("gates", GatesConfig.model_fields[name].alias or name), reason
 
 
 def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:

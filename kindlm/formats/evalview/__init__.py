@@ -15,7 +15,6 @@ from typing import Any
 
 from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.advice import warn_of_credentials
-from kindlm.config.compile import compile_service
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.interpolation import MARK
 from kindlm.config.references import check_unique
@@ -31,7 +30,6 @@ from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.rules import check_case, check_project, warn_of_case
 from kindlm.secrecy import header_secrets
-from kindlm.suite import Service
 from kindlm.wording import shown_path
 from kindlm.yaml_document import read_documents
 
@@ -149,13 +147,9 @@ def load_folder(
     unnamed = {case.config.name for case in cases if case.file not in asked}
     if len(failed) == len(asked):
         return failed
-    services: tuple[Service, ...] = ()
-    if config_file is not None:
-        # They run in the folder that holds `.evalview`.
-        home = config_file.parent.parent
-        services = tuple(compile_service(each, home) for each in config.serve or ())
+    home = folder if config_file is None else config_file.parent.parent  # of `.evalview`
     names, compat = (name, around.project, identity), around.compat
-    suite = compile_folder(*names, cases, config, services, compat=compat, unread=tuple(unread))
+    suite = compile_folder(*names, cases, config, home, compat=compat, unread=tuple(unread))
     whole = LoadedSuite(folder, suite, name, len(cases), found, referenced, frozenset(unnamed))
     return [whole, *failed]
 

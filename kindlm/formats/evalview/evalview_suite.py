@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from kindlm.config.compile import canonical, config_hash
+from kindlm.config.compile import canonical, compile_service, config_hash
 from kindlm.config.entries import recorded_name
 from kindlm.config.interpolation import MARK
 from kindlm.dataclass import dataclass
@@ -40,7 +40,6 @@ from kindlm.suite import (
     Price,
     Prompt,
     ProviderSettings,
-    Service,
     SimulatedTool,
     Suite,
     ToolAnswer,
@@ -69,12 +68,12 @@ def compile_folder(
     path: str,
     cases: Sequence[CheckedCase],
     config: ProjectConfig,
-    services: tuple[Service, ...] = (),
+    home: FilePath,
     *,
     compat: bool = False,
     unread: tuple[str, ...] = (),
 ) -> Suite:
-    """Return the suite of a folder; `path` is its identity.
+    """Return the suite of a folder; `path` is its identity. Programs of `serve` run in `home`.
 
     With `compat`, EvalView's verdict decides, and the checks of kindlm only advise. `unread` are
     the files of the folder with errors.
@@ -116,7 +115,7 @@ def compile_folder(
         timeout_ms=timeout_ms,
         execution_timeout_ms=max(_EXECUTION_TIMEOUT_MS, max(needed, default=0) + _FOR_CHECKS_MS),
         retries=2 if retries is None else retries,
-        services=services,
+        services=tuple(compile_service(each, home) for each in config.serve or ()),
         prices=prices,
         unread=unread,
     )
