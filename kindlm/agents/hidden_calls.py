@@ -43,7 +43,9 @@ _READ_WITH_MESSAGE = frozenset(
 _CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
 """Keys of arguments; the definition of a tool has `parameters` instead."""
 
-_NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
+_NAMES_OF_TOOLS = ("tool", "tool_name", "toolName", "tool.name", "gen_ai.tool.name")
+"""Keys of the names of tools, also in attributes of spans."""
+
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 """Keys of the JSON Schema in the definition of a tool."""
 
@@ -158,6 +160,8 @@ def looks_like_a_call(part: Mapping[str, Any]) -> bool:
         is_call(part)
         or (is_of_tool(part) and "result" in str(part.get("type")).lower())
         or str(part.get("role")).lower() in ("tool", "function")
+        # Runs of LangSmith, and spans of MLflow.
+        or "tool" in (str(part.get(key)).lower() for key in ("run_type", "span_type"))
         or not CALL_IDS.isdisjoint(part)
         or first_text(*map(part.get, _NAMES_OF_TOOLS)) is not None
         or (not _CALLED_WITH.isdisjoint(part) and first_text(*map(part.get, NAMES)) is not None)

@@ -22,7 +22,7 @@ from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires import UnreadableReply, content_text, object_or_empty, objects
 from kindlm.wording import shown
 
-NAMES = ("tool", "tool_name", "toolName", "name", "action")
+NAMES = ("tool", "tool_name", "toolName", "name", "action", "function_name", "functionName")
 ARGUMENTS = (
     *("arguments", "args", "parameters", "params", "input"),
     *("tool_input", "toolInput", "action_input", "inputs"),
@@ -36,7 +36,12 @@ _LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"}
 _SINGLES = frozenset({"functioncall", "toolcall"})
 """Keys of a single call, as OpenAI's API had it before it had lists."""
 
-_USED = frozenset({"toolsused", "usedtools", "toolscalled", "calledtools"})
+_USED = frozenset(
+    {
+        *("toolsused", "usedtools", "toolscalled", "calledtools"),
+        *("toolsinvoked", "invokedtools", "functionscalled", "calledfunctions"),
+    }
+)
 """Keys of lists of tools, whose entries are names or calls."""
 
 _PAIRS = "intermediatesteps"
@@ -53,7 +58,9 @@ _SHOW_CALLS = _LISTS | _USED | {_PAIRS}
 """Keys of lists that an agent has even if they are empty."""
 
 KEYS_OF_CALLS = (
-    _SHOW_CALLS | _SINGLES | {"tooluse", "toolresult", "toolresults", "functionresponse"}
+    _SHOW_CALLS
+    | _SINGLES
+    | {"tooluse", "toolresult", "toolresults", "functionresponse", "toolcalllist"}
 )
 """Keys that mean tool calls in any place."""
 

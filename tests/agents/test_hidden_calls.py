@@ -602,3 +602,26 @@ def test_steps_elsewhere_may_be_calls(holder: str) -> None:
 def test_actions_of_a_user_are_no_calls() -> None:
     value = {"text": "Done.", "tool_calls": [PAY], "data": {"actions": [{"label": "Yes"}]}}
     assert_all_is_read(read_reply(value, Reading()))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"run_type": "tool", "name": "refund", "inputs": {"id": 7}},
+        {"span_type": "TOOL", "name": "refund", "inputs": {"id": 7}},
+        {"name": "execute_tool", "attributes": {"gen_ai.tool.name": "refund"}},
+        {"functionName": "refund", "arguments": {"id": 7}},
+        {"toolCallList": [{"name": "refund", "parameters": {"id": 7}}]},
+        {"functions_called": ["refund"]},
+    ],
+)
+def test_calls_as_tools_around_agents_tell_of_them_are_noticed(told: dict[str, Any]) -> None:
+    assert names_of(read_reply({"text": "Done.", "trail": told}, Reading())) == [UNNAMED]
+    for kind in ("chain", "llm", "TOOLS"):
+        told = {"run_type": kind, "name": "shop", "inputs": {"question": "Hello"}}
+        assert not read_reply({"text": "Done.", "trail": told}, Reading()).tool_uses
+
+
+@pytest.mark.parametrize("key", ["tools_invoked", "invokedTools", "functions_called"])
+def test_names_of_tools_that_were_used_are_calls(key: str) -> None:
+    assert names_of(read_reply({"text": "Done.", key: ["refund"]}, Reading())) == ["refund"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
 
 from kindlm import transcript
+from kindlm.agents.frameworks.agents import OpenAIAgents
 from kindlm.transcript import Extras
 
 NEEDS = ("agents",)
@@ -149,3 +151,16 @@ def test_an_agent_that_waits_for_an_approval_has_a_warning(server):
     asks = function_tool(lookup_order, needs_approval=True)
     (reply,) = Talk(_agent(tools=[asks])).say("Where is A1?")
     assert "waits for an approval" in reply.warnings[0]
+
+
+def test_a_search_for_tools_is_a_call():
+    from agents import RunItemStreamEvent
+    from agents.items import ToolSearchCallItem
+
+    raw = {"type": "tool_search_call", "call_id": "c1", "arguments": {"query": "refund"}}
+    item = ToolSearchCallItem(agent=_agent(), raw_item=raw)
+    event = RunItemStreamEvent(name="tool_search_called", item=item)
+    reply = asyncio.run(OpenAIAgents().read([event], ""))
+    assert [(use.call.name, use.call.arguments) for use in reply.tool_uses] == [
+        ("tool_search", {"query": "refund"})
+    ]

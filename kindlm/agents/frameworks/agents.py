@@ -122,7 +122,7 @@ def _calls(items: Sequence[Any]) -> ReportedCalls:
     calls = ReportedCalls()
     for item in items:
         raw = as_json(item.raw_item)
-        if item.type in ("tool_call_item", "handoff_call_item"):
+        if item.type.endswith("_call_item"):
             calls.add_use(read_tool_use(raw))
         elif item.type in ("tool_call_output_item", "handoff_output_item"):
             output = as_json(getattr(item, "output", raw.get("output")))
