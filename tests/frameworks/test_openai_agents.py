@@ -153,7 +153,7 @@ def test_an_agent_that_waits_for_an_approval_has_a_warning(server):
     assert "waits for an approval" in reply.warnings[0]
 
 
-def test_a_search_for_tools_is_a_call():
+def test_a_search_for_tools_is_a_call(server):
     from agents import RunItemStreamEvent
     from agents.items import ToolSearchCallItem
 
