@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 from kindlm.history.diff.config import Suite, SuiteConfig, compare_configs, parts_of_test
@@ -12,14 +13,14 @@ from kindlm.matching import ABSENT
 
 def compared(before: str | None, after: str | None, *hashes: str) -> SuiteConfig | None:
     """Compare two suites with these recorded configurations and hashes."""
-    db = sqlite3.connect(":memory:")
-    db.execute("CREATE TABLE contents (ref, body)")
-    db.executemany("INSERT INTO contents VALUES (?, ?)", [("old", before), ("new", after)])
     old, new = (
         Suite((), 0, "shop", "support", "kindlm.yaml", digest, ref, False, None, None, False)
         for ref, digest in zip(("old", "new"), hashes, strict=True)
     )
-    return compare_configs(db, old, new)
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE contents (ref, body)")
+        db.executemany("INSERT INTO contents VALUES (?, ?)", [("old", before), ("new", after)])
+        return compare_configs(db, old, new)
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> SuiteConfig:
