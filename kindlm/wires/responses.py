@@ -46,7 +46,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     if status in ("failed", "cancelled") or not isinstance(output, list):
         otherwise = f"its `status` is `{status}`" if output else "it has no `output`"
         raise UnreadableReply(error_message({"error": body.get("error")}) or otherwise)
-    items = [item for item in objects(output) if isinstance(item.get("type"), str)]
+    items = [item for item in objects(output) if text_or_none(item.get("type"))]
     if len(items) < len(output):
         raise UnreadableReply("its `output` holds something that is not an item")
     messages = (item for item in items if item.get("type") == "message")
