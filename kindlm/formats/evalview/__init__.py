@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -37,9 +38,9 @@ _FOLDER = ".evalview"
 _NAMES = ("config.yaml", "config.yml", "config.toml")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Surroundings:
-    """The settings for loading cases.
+    """The settings for loading cases, equal to themselves alone.
 
     With `is_run`, kindlm will call the agents, so all variables need values.
     """
@@ -58,6 +59,7 @@ def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
     return None if file is None else file.parent.parent
 
 
+@lru_cache(maxsize=8)  # the folders of a project share its configuration
 def _load_config(
     file: FilePath | None, around: Surroundings
 ) -> tuple[ProjectConfig | None, tuple[Diagnostic, ...]]:
