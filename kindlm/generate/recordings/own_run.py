@@ -50,18 +50,14 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     provider, model = (asked.provider, asked.model) if asked is not None else (None, None)
     if asked is None:
         transcript = replace(transcript, turns=tuple(map(_one_call_a_step, transcript.turns)))
-        call = next(iter(attempt.model_calls()), None)
-        wire = None if call is None else WIRES.get(call.path)
-        body = None if call is None else sent_body(call.path, call.body, call.items)
-        if call is not None and wire is not None and isinstance(body, dict):
-            said = read_request(wire, body).messages
-            system = "\n\n".join(each.text for each in said if each.role is Role.SYSTEM)
-            transcript = replace(transcript, system=system or None)
-            provider, model, tools = (
-                call.path.partition("/")[0],
-                body.get("model"),
-                body.get("tools"),
-            )
+        if (call := next(iter(attempt.model_calls()), None)) is not None:
+            wire, body = WIRES.get(call.path), sent_body(call.path, call.body, call.items)
+            if wire is not None and isinstance(body, dict):
+                said = read_request(wire, body).messages
+                system = "\n\n".join(each.text for each in said if each.role is Role.SYSTEM)
+                transcript = replace(transcript, system=system or None)
+                provider, model = call.path.partition("/")[0], body.get("model")
+                tools = body.get("tools")
     (tags,) = db.execute("SELECT tags FROM executions WHERE id = ?", (execution.id,)).fetchone()
     return Recording(
         execution.test,
