@@ -573,7 +573,7 @@ class TestAgUi:
     def test_events_without_a_call_say_that_there_was_none(self, hear):
         told = hear({"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "a"}).reply
 
-        assert (told.tool_uses, told.reports_tools) == ((), True)
+        assert (told.tool_uses, told.reports_tools, told.warnings) == ((), True, ())
 
     def test_a_run_that_waits_has_a_warning(self, hear):
         (warning,) = hear(outcome={"type": "interrupt", "interrupts": [{"id": "i"}]}).reply.warnings

@@ -63,6 +63,22 @@ def test_an_answer_with_a_tool_call_is_read(hear, success):
     assert (reply.usage, reply.model) == (Usage(5, 6), "m-1")
 
 
+def test_a_call_whose_arguments_came_in_pieces_alone_has_them(hear, success):
+    pieces = ('{"id":', " 7}")
+    (use,) = success(
+        hear(
+            {"type": "tool-input-start", **CALL},
+            *(
+                {"type": "tool-input-delta", "toolCallId": "c1", "inputTextDelta": p}
+                for p in pieces
+            ),
+            text("ok"),
+            {"type": "finish"},
+        )
+    ).tool_uses
+    assert use.call == ToolCall("c1", "refund", {"id": 7})
+
+
 @pytest.mark.parametrize(
     ("told", "error"),
     [

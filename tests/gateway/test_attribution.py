@@ -142,7 +142,11 @@ def test_a_call_before_any_message_of_an_agent_here_is_of_none(behind):
 def test_a_call_of_an_agent_here_goes_to_the_provider_of_its_format_at_a_shared_address(behind):
     async def run():
         desk = Desk("2.1")
-        async with open_peer(http_answer(200, {})) as peer, behind(peer.url) as bench:
+        async with (
+            open_peer(http_answer(200, {})) as peer,
+            open_peer(http_answer(200, {})) as other,
+            behind(peer.url) as bench,
+        ):
             target = AgentTarget("here", "python", "", instance=object(), gateway=True)
             here = bench.gateway.observe(target, desk)
             await here.begin(1)
@@ -150,6 +154,8 @@ def test_a_call_of_an_agent_here_goes_to_the_provider_of_its_format_at_a_shared_
             async with httpx.AsyncClient() as client:
                 await client.post(f"{peer.url}/v1/messages?beta=true", json=SAID)
                 await client.post(f"{peer.url}/v1/chat/completions", json=SAID)
+                await client.post(f"{other.url}/v1/chat/completions", json=SAID)
+            assert len(other.received) == 1
         assert [asked.path for asked in desk.asked] == [
             "anthropic/messages",
             "openai/chat/completions",

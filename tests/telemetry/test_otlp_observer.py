@@ -110,14 +110,19 @@ def test_it_waits_for_the_span_around_the_answer_and_for_missing_parents(bench):
     ]
 
 
-def test_the_tokens_of_a_model_call_are_recorded_with_its_span_alone(bench):
+def test_the_span_of_a_model_call_is_recorded_with_its_tokens_and_times(bench):
     conversation = bench.open()
     sent = bench.begin(conversation)
     agent = CHAT | {"gen_ai.operation.name": "invoke_agent"}
-    bench.arrive(conversation.trace, around(1, sent), otlp_span(2, agent, parent=1))
-    bench.arrive(conversation.trace, otlp_span(3, CHAT, parent=2))
+    begun = {"startTimeUnixNano": "1000000", "endTimeUnixNano": "9000000"}
+    spans = (otlp_span(2, agent, parent=1) | begun, around(1, sent) | begun)
+    chat = otlp_span(3, CHAT, parent=2, times=(3_000_000, 6_000_000))
+    bench.arrive(conversation.trace, *spans, chat)
     bench.seen(conversation)
     (event,) = conversation.desk.recorded
+    called = event.spans[-1]
+    assert (called.start_ms, called.duration_ms) == (2.0, 3.0)
+    assert called.output == CHAT["gen_ai.output.messages"]
     tokens = [(span.kind, span.input_tokens, span.output_tokens) for span in event.spans]
     assert tokens == [("other", None, None), ("agent", None, None), ("chat", 10, 2)]
 

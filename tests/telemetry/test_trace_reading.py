@@ -651,6 +651,8 @@ def test_a_span_without_messages_is_of_the_same_model_call_as_one_with_them(span
     ("second", "uses"),
     [
         (("c1", "lookup", ARGUMENTS), [("lookup", ARGUMENTS, None)]),
+        # Some instrumentations leave arguments out.
+        (("c1", "lookup", None), [("lookup", ARGUMENTS, None)]),
         (("c1", "pay", ARGUMENTS), [("lookup", ARGUMENTS, None), ("pay", ARGUMENTS, None)]),
         (
             ("c1", "lookup", {"order_id": "B2"}),
@@ -663,6 +665,13 @@ def test_a_call_that_two_answers_of_models_repeat_is_one_if_they_are_equal(spans
     chats = [asks(call) for call in (("c1", "lookup", ARGUMENTS), second)]
     reading = read_trace(spans_of(*(otlp_span(at, each) for at, each in enumerate(chats, 1))))
     assert uses_of(reading) == uses
+
+
+def test_a_call_whose_arguments_one_answer_left_out_is_one(spans_of):
+    chats = [asks(("c1", "lookup", arguments)) for arguments in (None, ARGUMENTS)]
+    reading = read_trace(spans_of(*(otlp_span(at, each) for at, each in enumerate(chats, 1))))
+    assert [use.call.name for use in reading.tool_uses] == ["lookup"]
+    assert 'the arguments of "lookup"' in (reading.missing or "")
 
 
 @pytest.mark.parametrize("call_id", ["c1", ""])

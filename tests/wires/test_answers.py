@@ -617,6 +617,11 @@ def test_calls_that_the_provider_runs_have_their_results(
             json.dumps(response(status="failed", error={"code": "x", "message": "broke"})),
             "broke",
         ),
+        (
+            "responses",
+            json.dumps(response({"type": "message"}, status="cancelled")),
+            "its `status` is `cancelled`",
+        ),
         ("chat", "<html>", "not valid JSON: Expecting value (line 1, column 1)"),
         ("chat", "", "not valid JSON: Expecting value (line 1, column 1)"),
         ("chat", '{"choices": 1}', "it has no `choices`"),
