@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -156,3 +158,87 @@ def test_if_no_cost_of_a_live_run_is_known_nothing_says_that_its_agents_cost_not
     assert (
         view.summary.paid == paid_for_runs(view.db, ["abc11111"])["abc11111"] == Paid(None, None, 1)
     )
+
+
+def change(history: Any, sql: str, *values: Any) -> None:
+    """Change what was recorded."""
+    with closing(sqlite3.connect(history.path)) as db, db:
+        assert db.execute(sql, values).rowcount > 0
+
+
+HERE, ELSEWHERE = "abc11111-1.1/1", "abd22222-7.1/1"
+
+
+@pytest.mark.parametrize(
+    ("recorded_in", "cost_then", "failed_then", "unknown_then", "expected"),
+    [
+        (ELSEWHERE, 0.25, None, None, Paid(0.25, None, 0)),
+        (ELSEWHERE, 0.25, 0.5, 2, Paid(0.75, None, 2)),
+        (ELSEWHERE, None, 0.5, None, Paid(0.5, None, 1)),
+        (ELSEWHERE, None, None, None, Paid(None, None, 1)),
+        # A new answer, before which tries of the earlier run had failed.
+        (None, None, 0.5, 2, Paid(0.5, None, 2)),
+        # Of an earlier attempt of the same execution, which has its own costs.
+        (HERE, 0.25, 0.5, 2, Paid()),
+    ],
+)
+def test_what_an_answer_cost_in_an_earlier_run_is_counted_once(
+    judged: Any,
+    history: Any,
+    recorded_in: str | None,
+    cost_then: float | None,
+    failed_then: float | None,
+    unknown_then: int | None,
+    expected: Paid,
+) -> None:
+    change(
+        history,
+        "UPDATE provider_calls SET recorded_in = ?, cost_then_usd = ?, failed_then_usd = ?,"
+        " unknown_then = ? WHERE purpose = 'test' AND attempt = 2",
+        *(recorded_in, cost_then, failed_then, unknown_then),
+    )
+    assert history.view("abc11111").summary.paid_then == expected
+
+
+@pytest.mark.parametrize("recorded", ["purpose = 'test'", "attempt = 2"])
+def test_calls_and_tokens_are_those_of_agents_and_judges_together(
+    judged: Any, history: Any, recorded: str
+) -> None:
+    change(history, f"UPDATE provider_calls SET recorded_in = ? WHERE {recorded}", ELSEWHERE)
+    figures = history.view("abc11111").summary
+    assert (figures.calls, figures.calls_from_history) == (3, 2)
+    assert (figures.input_tokens, figures.output_tokens) == (30, 15)
+
+
+def test_each_call_of_unknown_cost_counts(history: Any, make: Any) -> None:
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned(repeat=2)])
+    for repeat in (1, 2):
+        run.execution(repeat=repeat, assertions=(make.passed(),), cost_usd=None)
+    view = run.finish()
+    assert view.summary.paid == paid_for_runs(view.db, ["abc11111"])["abc11111"] == Paid(unknown=2)
+
+
+def test_what_judges_cost_then_is_no_cost_of_the_agents_of_a_rescored_run(
+    history: Any, make: Any
+) -> None:
+    live = history.run("abd22222")
+    live.suite(tests=[make.planned()])
+    live.execution(assertions=(make.passed(),), judge="0.9")
+    live.finish()
+    rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
+    rescored.suite(tests=[make.planned()])
+    rescored.execution(output=None, source="abd22222-1.1", assertions=(make.passed(),))
+    assert rescored.finish().summary.paid_then == Paid(pytest.approx(0.001))
+
+
+@pytest.mark.parametrize(("recorded", "expected"), [(0.5, Paid(0.5)), (None, Paid(None, None, 1))])
+def test_without_its_source_a_rescored_run_has_the_costs_that_it_recorded(
+    history: Any, make: Any, recorded: float | None, expected: Paid
+) -> None:
+    rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
+    rescored.suite(tests=[make.planned()])
+    rescored.execution(output=None, source="abd22222-1.1", assertions=(make.passed(),))
+    rescored.finish()
+    change(history, "UPDATE executions SET answers = 1, cost_then_usd = ?", recorded)
+    assert history.view("abc11111").summary.paid_then == expected

@@ -14,7 +14,7 @@ from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.history import queries
 from kindlm.history.trends import failing_tests, read_trend
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import Status
+from kindlm.outcome import Outcome, Status
 from kindlm.plan import QualifiedName
 from kindlm.reports.facts import totals_of
 from kindlm.reports.report_registry import ReportOptions, find_report
@@ -362,3 +362,44 @@ def test_suites_and_runs_are_kept_apart(history: Any, make: Any) -> None:
         assert (metrics.executions.total, metrics.pii_failures) == (1, 1)
         assert metrics.cost_usd == pytest.approx(0.001)
     assert view.summary.paid.agents_usd == pytest.approx(0.002)
+
+
+def test_the_repeats_of_each_target_are_counted_apart(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(target=target, repeat=3) for target in ("gpt", "claude")])
+    for target, passed, skipped in (("gpt", 2, 1), ("claude", 1, 2)):
+        for _ in range(passed):
+            run.execution(target=target, assertions=(make.passed(),))
+        for _ in range(skipped):
+            run.execution(target=target, status=make.SKIPPED)
+    found = {test.target: test.counts for test in run.finish().tests()}
+    assert {target: (it.passed, it.skipped) for target, it in found.items()} == {
+        "gpt": (2, 1),
+        "claude": (1, 2),
+    }
+
+
+def test_a_limit_of_drift_that_nothing_measures_is_not_kept(history: Any, make: Any) -> None:
+    for run_id, check, kept in (
+        ("compared", make.passed("drift", score=0.9), True),
+        ("nobase", make.passed("drift", outcome=Outcome.SKIPPED, score=None), True),
+        ("nothing", make.passed(outcome=Outcome.SKIPPED, score=None), False),
+    ):
+        run = history.run(run_id)
+        run.suite(tests=[make.planned()], gates={"driftScoreMax": 0.2})
+        run.execution(assertions=(make.passed(), check))
+        gates = {gate.name: gate.passed for gate in run.finish().suites[0].gates}
+        assert gates["driftScoreMax"] is kept
+
+
+def test_only_models_of_the_run_are_named_as_without_a_price(history: Any, make: Any) -> None:
+    for run_id, target, cost_usd in (("free", "gpt", None), ("priced", "claude", 0.5)):
+        run = history.run(run_id)
+        run.suite(tests=[make.planned(target=target)])
+        run.execution(target=target, cost_usd=cost_usd)
+        run.finish()
+    unpriced = {run: list(history.view(run).ask(queries.UNPRICED)) for run in ("free", "priced")}
+    assert {run: [name for (name,) in found] for run, found in unpriced.items()} == {
+        "free": ["gpt"],
+        "priced": [],
+    }
