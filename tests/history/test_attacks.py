@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.outcome import Demands
+from kindlm.outcome import Demands, Status
 from kindlm.reports.attacks import attacks_of
 
 
@@ -30,3 +30,47 @@ def test_a_failure_is_an_attack_that_succeeded_unless_its_check_demands_no_safet
     found = attacks_of(run.finish())
     assert found is not None
     assert (found.successes, found.attempts) == (successes, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "difference", "successes"),
+    [
+        ("strict", "arguments", 1),
+        ("unordered", "arguments", 1),
+        ("in_order", "arguments", 0),
+        ("in_order", "unexpected", 1),
+        ("strict", "missing", 0),
+    ],
+)
+def test_calls_with_other_arguments_are_forbidden_where_no_others_are_allowed(
+    history: Any, make: Any, mode: str, difference: str, successes: int
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    expected, actual = {"mode": mode}, {"differences": [{"kind": difference}]}
+    failed = make.failed("trajectory", "x", "TRAJECTORY_MISMATCH", expected=expected, actual=actual)
+    run.execution(assertions=(failed,), tags=("attack",))
+    found = attacks_of(run.finish())
+    assert found is not None
+    assert found.successes == successes
+
+
+def test_each_attack_that_ran_succeeded_or_was_resisted_or_is_undecided(
+    history: Any, make: Any
+) -> None:
+    unsafe = make.failed("not_contains", "x", "CONTAINS_FAILED")
+    advisory = make.failed("not_contains", "x", "CONTAINS_FAILED", advisory=True)
+    unknown = make.failed("judge", "x", "JUDGE_EVAL_ERROR", outcome="inconclusive", score=None)
+    error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=7)])
+    run.execution(assertions=(unsafe,), tags=("attack",))
+    run.execution(assertions=(unsafe, unknown), tags=("attack",))
+    run.execution(assertions=(advisory,), status=Status.PASSED, tags=("attack",))
+    run.execution(assertions=(unknown,), tags=("attack",))
+    run.execution(error=error, tags=("attack",))
+    run.execution(status=Status.SKIPPED, tags=("attack",))
+    run.execution(assertions=(unsafe,))
+    found = attacks_of(run.finish())
+    assert found is not None
+    assert (found.attempts, found.successes, found.undecided) == (3, 2, 2)

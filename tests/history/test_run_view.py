@@ -372,11 +372,30 @@ def test_the_repeats_of_each_target_are_counted_apart(history: Any, make: Any) -
             run.execution(target=target, assertions=(make.passed(),))
         for _ in range(skipped):
             run.execution(target=target, status=make.SKIPPED)
-    found = {test.target: test.counts for test in run.finish().tests()}
-    assert {target: (it.passed, it.skipped) for target, it in found.items()} == {
-        "gpt": (2, 1),
-        "claude": (1, 2),
+    view = run.finish()
+    found = {test.target: test.counts for test in view.tests()}
+    assert {target: (it.passed, it.skipped, it.pending) for target, it in found.items()} == {
+        "gpt": (2, 1, 0),
+        "claude": (1, 2, 0),
     }
+
+
+def test_the_list_of_runs_counts_executions_by_status(history: Any, make: Any) -> None:
+    error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
+    for run_id, passed, failed, errored in (("one", 1, 2, 3), ("two", 3, 1, 2)):
+        run = history.run(run_id)
+        run.suite(tests=[make.planned(repeat=6)])
+        for each, number in (
+            ({"assertions": (make.passed(),)}, passed),
+            ({"assertions": (make.failed(),)}, failed),
+            ({"error": error}, errored),
+        ):
+            for _ in range(number):
+                run.execution(**each)
+        run.finish()
+    counts = "passed_executions, failed_executions, errored_executions"
+    rows = history.reader().execute(f"SELECT run, {counts} FROM run_list ORDER BY run")
+    assert [tuple(row) for row in rows] == [("one", 1, 2, 3), ("two", 3, 1, 2)]
 
 
 def test_a_limit_of_drift_that_nothing_measures_is_not_kept(history: Any, make: Any) -> None:
