@@ -210,6 +210,22 @@ def test_calls_and_tokens_are_those_of_agents_and_judges_together(
     assert (figures.input_tokens, figures.output_tokens) == (30, 15)
 
 
+def test_what_answers_cost_then_is_told_apart_for_agents_and_judges(
+    history: Any, make: Any
+) -> None:
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned()])
+    run.execution(earlier=("Hm.",), assertions=(make.passed(),), judge="0.9")
+    run.finish()
+    change(history, "UPDATE provider_calls SET recorded_in = ?", ELSEWHERE)
+    assert history.view("abc11111").summary.paid_then == Paid(None, None, 3)
+    change(
+        history,
+        "UPDATE provider_calls SET cost_then_usd = iif(purpose = 'test', 0.25, 4.0)",
+    )
+    assert history.view("abc11111").summary.paid_then == Paid(0.5, 4.0)
+
+
 def test_each_call_of_unknown_cost_counts(history: Any, make: Any) -> None:
     run = history.run("abc11111")
     run.suite(tests=[make.planned(repeat=2)])

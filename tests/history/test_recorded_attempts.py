@@ -18,6 +18,7 @@ from kindlm.events.execution_events import (
     ProviderResponded,
 )
 from kindlm.events.run import RunStarted
+from kindlm.history.queries import Paid, paid_for_execution
 from kindlm.history.recorded_attempts import RecordedAttempt
 from kindlm.ports import AnsweredThen
 from kindlm.transcript import CostSource, Message, PaidBefore, Role
@@ -119,3 +120,27 @@ def test_each_failed_try_of_an_agent_has_its_cost(history: History) -> None:
     )
     tries = PaidBefore(0.25), PaidBefore(0.5)
     assert attempt.messages_to_agent() == [AnsweredThen(PaidBefore(), tries, 7.0)]
+
+
+def test_the_model_calls_of_an_agent_cost_something_where_the_agent_failed(
+    history: History,
+) -> None:
+    """The cost of an answer includes them."""
+
+    def called(call: int, usd: float) -> tuple[Payload, Payload]:
+        cost = {"cost_usd": usd, "cost_source": CostSource.COMPUTED}
+        return asked(call, purpose="agent"), said(call, **cost)
+
+    recorded(
+        history,
+        sent(1, 1),
+        *called(2, 1.0),
+        *called(3, 2.0),
+        AgentFailed(call=1, retry_in_ms=10.0, **FAILED),
+        sent(4, 2),
+        *called(5, 4.0),
+        AgentReplied(
+            call=4, text="Yes.", latency_ms=7.0, cost_usd=8.0, cost_source=CostSource.COMPUTED
+        ),
+    )
+    assert paid_for_execution(history.reader(), "abc11111-1") == Paid(1.0 + 2.0 + 8.0)

@@ -380,6 +380,19 @@ def test_the_repeats_of_each_target_are_counted_apart(history: Any, make: Any) -
     }
 
 
+def test_the_pass_rate_in_the_list_of_tests_is_that_of_repeats_with_a_result(
+    history: Any, make: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=5)])
+    for made in (make.passed(), make.passed(), make.passed(), make.failed()):
+        run.execution(assertions=(made,))
+    run.execution(status=make.SKIPPED)
+    run.finish()
+    (row,) = history.reader().execute("SELECT pass_rate, executions FROM tests")
+    assert tuple(row) == (0.75, 5)
+
+
 def test_the_list_of_runs_counts_executions_by_status(history: Any, make: Any) -> None:
     error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
     for run_id, passed, failed, errored in (("one", 1, 2, 3), ("two", 3, 1, 2)):

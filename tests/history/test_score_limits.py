@@ -150,6 +150,20 @@ def test_the_score_of_a_judge_breaks_no_limit_of_the_weighted_score(
     assert test.after.status is Status.PASSED
 
 
+@pytest.mark.parametrize(("first", "last", "broken"), [(0.1, 0.9, False), (0.9, 0.1, True)])
+def test_of_an_execution_that_was_retried_the_last_score_counts(
+    history: Any, make: Any, first: float, last: float, broken: bool
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(score_limits=MEAN)])
+    run.execution(assertions=(scored(make, first),), retried=True)
+    run.execution(number=1, attempt=2, assertions=(scored(make, last),))
+    (test,) = run.finish().tests()
+    assert test.scores is not None
+    assert test.scores.scores == (last,)
+    assert bool(test.broken_limits) is broken
+
+
 def test_one_score_says_nothing_of_the_spread() -> None:
     scores = LimitedScores(ScoreLimits(max_std_dev=0.0), (0.4,))
     assert scores.std_dev is None
