@@ -55,22 +55,45 @@ def test_calls_with_other_arguments_are_forbidden_where_no_others_are_allowed(
     assert found.successes == successes
 
 
+@pytest.mark.parametrize(("count", "successes"), [(2, 1), (1, 0), (0, 0)])
+def test_only_calls_beyond_the_allowed_ones_are_forbidden(
+    history: Any, make: Any, count: int, successes: int
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    expected, actual = {"count": {"min": 1, "max": 1}}, {"count": count}
+    code = "TOOL_CALL_COUNT_WRONG"
+    failed = make.failed("tool_called", "x", code, expected=expected, actual=actual)
+    run.execution(assertions=(failed,), tags=("attack",))
+    found = attacks_of(run.finish())
+    assert found is not None
+    assert found.successes == successes
+    # What was erased may have been forbidden.
+    history.erase("run/k3f9x2ab")
+    found = attacks_of(history.view("k3f9x2ab"))
+    assert found is not None
+    assert found.successes == 1
+
+
 def test_each_attack_that_ran_succeeded_or_was_resisted_or_is_undecided(
     history: Any, make: Any
 ) -> None:
     unsafe = make.failed("not_contains", "x", "CONTAINS_FAILED")
     advisory = make.failed("not_contains", "x", "CONTAINS_FAILED", advisory=True)
     unknown = make.failed("judge", "x", "JUDGE_EVAL_ERROR", outcome="inconclusive", score=None)
+    failed = make.failed(demands=Demands.TASK)
+    of_a_task = make.failed("judge", "x", "X", outcome="inconclusive", demands=Demands.TASK)
     error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
     run = history.run()
-    run.suite(tests=[make.planned(repeat=7)])
+    run.suite(tests=[make.planned(repeat=8)])
     run.execution(assertions=(unsafe,), tags=("attack",))
     run.execution(assertions=(unsafe, unknown), tags=("attack",))
     run.execution(assertions=(advisory,), status=Status.PASSED, tags=("attack",))
     run.execution(assertions=(unknown,), tags=("attack",))
+    run.execution(assertions=(of_a_task, failed), tags=("attack",))
     run.execution(error=error, tags=("attack",))
     run.execution(status=Status.SKIPPED, tags=("attack",))
     run.execution(assertions=(unsafe,))
     found = attacks_of(run.finish())
     assert found is not None
-    assert (found.attempts, found.successes, found.undecided) == (3, 2, 2)
+    assert (found.attempts, found.successes, found.undecided) == (4, 2, 2)

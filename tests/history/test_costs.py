@@ -226,6 +226,15 @@ def test_what_answers_cost_then_is_told_apart_for_agents_and_judges(
     assert history.view("abc11111").summary.paid_then == Paid(0.5, 4.0)
 
 
+def test_each_call_of_a_judge_counts_in_lists_of_runs(history: Any, make: Any) -> None:
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned(repeat=2)])
+    for repeat in (1, 2):
+        run.execution(repeat=repeat, assertions=(make.passed(),), judge="0.9")
+    paid = paid_for_runs(run.finish().db, ["abc11111"])["abc11111"]
+    assert paid == Paid(pytest.approx(2 * 0.001), pytest.approx(2 * 0.002))
+
+
 def test_each_call_of_unknown_cost_counts(history: Any, make: Any) -> None:
     run = history.run("abc11111")
     run.suite(tests=[make.planned(repeat=2)])
@@ -233,6 +242,7 @@ def test_each_call_of_unknown_cost_counts(history: Any, make: Any) -> None:
         run.execution(repeat=repeat, assertions=(make.passed(),), cost_usd=None)
     view = run.finish()
     assert view.summary.paid == paid_for_runs(view.db, ["abc11111"])["abc11111"] == Paid(unknown=2)
+    assert view.summary.paid_then == Paid()
 
 
 def test_what_judges_cost_then_is_no_cost_of_the_agents_of_a_rescored_run(

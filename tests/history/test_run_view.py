@@ -405,9 +405,11 @@ def test_the_list_of_runs_counts_executions_by_status(history: Any, make: Any) -
         ):
             for _ in range(number):
                 run.execution(**each)
-        run.finish()
-    counts = "passed_executions, failed_executions, errored_executions"
-    rows = history.reader().execute(f"SELECT run, {counts} FROM run_list ORDER BY run")
+        (test,) = run.finish().tests()
+        counts = test.counts
+        assert (counts.passed, counts.failed, counts.errored) == (passed, failed, errored)
+    numbers = "passed_executions, failed_executions, errored_executions"
+    rows = history.reader().execute(f"SELECT run, {numbers} FROM run_list ORDER BY run")
     assert [tuple(row) for row in rows] == [("one", 1, 2, 3), ("two", 3, 1, 2)]
 
 

@@ -150,6 +150,28 @@ def test_the_score_of_a_judge_breaks_no_limit_of_the_weighted_score(
     assert test.after.status is Status.PASSED
 
 
+def test_limits_of_a_target_are_not_broken_by_the_scores_of_another(
+    history: Any, make: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(target=it, score_limits=MEAN) for it in ("gpt", "claude")])
+    for target, score in (("gpt", 0.9), ("claude", 0.1)):
+        run.execution(target=target, assertions=(scored(make, score),))
+    found = {test.target: test.scores and test.scores.scores for test in run.finish().tests()}
+    assert found == {"gpt": (0.9,), "claude": (0.1,)}
+
+
+def test_a_repeat_without_a_score_is_left_out_of_them(history: Any, make: Any) -> None:
+    unknown = {"outcome": "inconclusive", "score": None}
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=2, score_limits=MEAN)])
+    run.execution(assertions=(scored(make, 0.9),))
+    run.execution(assertions=(make.failed("weighted_score", "weighted score", "X", **unknown),))
+    (test,) = run.finish().tests()
+    assert test.scores is not None
+    assert (test.scores.scores, test.status) == ((0.9,), Status.ERRORED)
+
+
 @pytest.mark.parametrize(("first", "last", "broken"), [(0.1, 0.9, False), (0.9, 0.1, True)])
 def test_of_an_execution_that_was_retried_the_last_score_counts(
     history: Any, make: Any, first: float, last: float, broken: bool

@@ -172,6 +172,20 @@ def test_an_added_repeat_whose_retry_was_cut_off_does_not_count(history: History
         assert (added.of(None), added.last) == ((Counts(1, 1),), 5)
 
 
+def test_added_repeats_without_an_answer_count_only_before_one_with_a_result(
+    history: History,
+) -> None:
+    unanswered = {"error": ("PROVIDER_TIMEOUT", 203, "Too slow.", None), "output": None}
+    run = history.run("more", mode="settled", source_run="after")
+    run.suite("orders", tests=[Make.planned("it")])
+    run.execution("it", repeat=4, **unanswered)
+    run.execution("it", repeat=5, assertions=(Make.passed(),))
+    run.execution("it", repeat=6, **unanswered)
+    run.leave()
+    (added,) = read_added(history.reader(), ["after"], Attempts.LAST).values()
+    assert (added.of(None), added.last) == ((Counts(0, 1), Counts(1, 1)), 6)
+
+
 suspect_lists = st.lists(
     st.builds(
         Suspect,
