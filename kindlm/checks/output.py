@@ -64,7 +64,7 @@ _HIDDEN = (
     " It is written there with characters that Unicode treats as the same, with other hyphens or"
     " quotes, or with invisible characters."
 )
-"""Added to a message if the match is only in the normal form."""
+"""Added to a message if a text is there only in the normal form."""
 
 _Range: TypeAlias = tuple[int, int]
 """Start and end of a range of characters."""
@@ -207,7 +207,15 @@ class Demand(Check):
             return passed()
         wanted = bounded(self.wanted)
         message = f"Expected the output {words} {shown(wanted)}, got {shown(text)}."
+        is_text = self.kind in ("equals", "contains", "starts_with")
+        if is_text and holds(_plain(self.wanted), _plain(text)):
+            message += _HIDDEN
         return failed(code, message, expected=wanted, actual=excerpt(text))
+
+
+def _plain(text: str) -> str:
+    form = normal_form(text)
+    return text if form is None else form.text
 
 
 def _occurs(wanted: str, text: str) -> bool:

@@ -42,6 +42,26 @@ def schema_result(evaluate: Evaluate, said: Said, schema: Any, text: str) -> Che
     return evaluate("schema", {"schema": schema, "schemaFile": "s.json"}, said(text))
 
 
+@pytest.mark.parametrize(
+    ("kind", "wanted", "answer", "is_alike"),
+    [
+        ("equals", "5 EUR", "5\u00a0EUR", True),
+        ("contains", "caf\u00e9", "The cafe\u0301 is open.", True),
+        ("starts_with", "pre\u2011paid", "Pre-paid orders", True),
+        ("contains", "refund", "re\u200bfund", True),
+        ("contains", "refund", "caf\u00e9", False),
+        ("matches", "a b", "a\u00a0b", False),
+    ],
+)
+def test_a_text_that_only_looks_like_the_expected_one_is_said_to(
+    evaluate: Evaluate, said: Said, kind: str, wanted: str, answer: str, is_alike: bool
+) -> None:
+    result = evaluate(kind, {"text": wanted}, said(answer))
+
+    assert result.outcome is Outcome.FAILED
+    assert ("characters that Unicode treats as the same" in result.message) is is_alike
+
+
 class TestSchema:
     @pytest.mark.parametrize(
         ("schema", "text"),
