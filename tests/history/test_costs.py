@@ -258,6 +258,21 @@ def test_what_judges_cost_then_is_no_cost_of_the_agents_of_a_rescored_run(
     assert rescored.finish().summary.paid_then == Paid(pytest.approx(0.001))
 
 
+def test_a_rescored_run_has_the_costs_of_all_its_conversations(history: Any, make: Any) -> None:
+    live = history.run("abd22222")
+    live.suite(tests=[make.planned(repeat=2)])
+    rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
+    rescored.suite(tests=[make.planned(repeat=2)])
+    for repeat in (1, 2):
+        live.execution(repeat=repeat, earlier=("Hm.",), assertions=(make.passed(),))
+        source = f"abd22222-{repeat}.1"
+        rescored.execution(repeat=repeat, output=None, source=source, assertions=(make.passed(),))
+    live.finish()
+    assert rescored.finish().summary.paid_then == Paid(pytest.approx(2 * 0.001))
+    change(history, "UPDATE provider_calls SET cost_usd = NULL")
+    assert history.view("abc11111").summary.paid_then == Paid(None, None, 4)
+
+
 @pytest.mark.parametrize(("recorded", "expected"), [(0.5, Paid(0.5)), (None, Paid(None, None, 1))])
 def test_without_its_source_a_rescored_run_has_the_costs_that_it_recorded(
     history: Any, make: Any, recorded: float | None, expected: Paid

@@ -437,3 +437,28 @@ def test_only_models_of_the_run_are_named_as_without_a_price(history: Any, make:
         "free": ["gpt"],
         "priced": [],
     }
+
+
+def test_reasons_to_skip_are_no_warnings_and_those_of_failures_are_not_listed(
+    history: Any, make: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=4)])
+    run.execution(assertions=(make.passed(),), warnings=("odd",))
+    run.execution(assertions=(make.passed(),))
+    run.execution(assertions=(make.failed(),), warnings=("bad",))
+    run.execution(status=make.SKIPPED, warnings=("no key",))
+    view = run.finish()
+    assert [tuple(row) for row in view.ask(queries.SKIPPED)] == [("support", "no key", 1)]
+    assert view.warnings_of_passed() == [("odd", 1)]
+
+
+def test_checks_that_the_last_attempt_skipped_are_listed(history: Any, make: Any) -> None:
+    skipped = {"outcome": Outcome.SKIPPED, "score": None}
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.passed("drift", **skipped, message="then"),), retried=True)
+    last = make.passed("drift", **skipped, message="now")
+    run.execution(number=1, attempt=2, assertions=(make.passed(), last))
+    found = run.finish().ask(queries.SKIPPED_ASSERTIONS)
+    assert [tuple(row) for row in found] == [("drift", "now", 1)]

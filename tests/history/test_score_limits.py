@@ -150,15 +150,15 @@ def test_the_score_of_a_judge_breaks_no_limit_of_the_weighted_score(
     assert test.after.status is Status.PASSED
 
 
-def test_limits_of_a_target_are_not_broken_by_the_scores_of_another(
-    history: Any, make: Any
-) -> None:
+def test_limits_of_a_test_are_not_broken_by_the_scores_of_another(history: Any, make: Any) -> None:
+    scores = {("greets", "gpt"): 0.9, ("greets", "claude"): 0.1, ("helps", "gpt"): 0.5}
     run = history.run()
-    run.suite(tests=[make.planned(target=it, score_limits=MEAN) for it in ("gpt", "claude")])
-    for target, score in (("gpt", 0.9), ("claude", 0.1)):
-        run.execution(target=target, assertions=(scored(make, score),))
-    found = {test.target: test.scores and test.scores.scores for test in run.finish().tests()}
-    assert found == {"gpt": (0.9,), "claude": (0.1,)}
+    run.suite(tests=[make.planned(*test, score_limits=MEAN) for test in scores])
+    for test, score in scores.items():
+        run.execution(*test, assertions=(scored(make, score),))
+    for found in run.finish().tests():
+        assert found.scores is not None
+        assert found.scores.scores == (scores[found.name, found.target],)
 
 
 def test_a_repeat_without_a_score_is_left_out_of_them(history: Any, make: Any) -> None:
