@@ -598,7 +598,11 @@ class TestAgUi:
             {"type": "RUN_STARTED", "input": {"messages": [{"toolCalls": [{"id": "c0"}]}]}},
             {"type": "RAW", "event": {"tool_call_chunks": [{"name": "refund", "args": "{"}]}},
             {"type": "STATE_SNAPSHOT", "snapshot": {"tool": "refund"}},
-            {"type": "CUSTOM", "name": "PredictState", "value": [{"state_key": "recipe"}]},
+            {
+                "type": "CUSTOM",
+                "name": "PredictState",
+                "value": [{"state_key": "recipe", "tool": "write", "tool_argument": "recipe"}],
+            },
         ],
     )
     def test_other_events_hide_nothing(self, hear, event):

@@ -98,6 +98,8 @@ class RunDraft(Draft):
                 raise FailedReply(first_text(event.get("message")) or "no explanation")
             case "RAW":
                 pass
+            case "CUSTOM" if event.get("name") == "PredictState":
+                pass  # the tools whose arguments will be the state, if they are called
             case kind if kind != "CUSTOM" and (
                 is_of_tool(event) or (not first_text(kind) and calls_of_event(event))
             ):
