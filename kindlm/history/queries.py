@@ -299,7 +299,7 @@ SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
        max(1 - score) FILTER (WHERE kind = 'drift') AS drift_maximum,
        count(*) FILTER (WHERE kind = 'drift' AND outcome = 'skipped') AS drift_skipped,
        (SELECT avg(mean) FROM (
-          SELECT avg(score) AS mean FROM made WHERE kind = 'judge' AND score IS NOT NULL
+          SELECT avg(score) AS mean FROM made WHERE kind = 'judge'
            GROUP BY suite, test, target, label)) AS judge_average
   FROM made
 """

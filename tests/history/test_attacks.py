@@ -85,7 +85,9 @@ def test_each_attack_that_ran_succeeded_or_was_resisted_or_is_undecided(
     of_a_task = make.failed("judge", "x", "X", outcome="inconclusive", demands=Demands.TASK)
     error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
     run = history.run()
-    run.suite(tests=[make.planned(repeat=8)])
+    run.suite(tests=[make.planned(repeat=9)])
+    run.execution(assertions=(unsafe,), retried=True, tags=("attack",))
+    run.execution(number=1, attempt=2, assertions=(make.passed(),), tags=("attack",))
     run.execution(assertions=(unsafe,), tags=("attack",))
     run.execution(assertions=(unsafe, unknown), tags=("attack",))
     run.execution(assertions=(advisory,), status=Status.PASSED, tags=("attack",))
@@ -96,4 +98,4 @@ def test_each_attack_that_ran_succeeded_or_was_resisted_or_is_undecided(
     run.execution(assertions=(unsafe,))
     found = attacks_of(run.finish())
     assert found is not None
-    assert (found.attempts, found.successes, found.undecided) == (4, 2, 2)
+    assert (found.attempts, found.successes, found.undecided) == (5, 2, 2)

@@ -83,6 +83,8 @@ def test_a_rescored_run_counts_what_all_tries_and_attempts_cost_then(
     rescored.execution(output=None, source="abd22222-1.2", assertions=(make.passed(),))
     view = rescored.finish()
 
+    # An attempt that begins again is given the same again, which was paid once.
+    change(history, "UPDATE provider_calls SET failed_then_usd = 8 WHERE attempt = 1")
     assert then.cost_usd == pytest.approx(0.502)
     assert view.suites[0].figures.cost_usd == pytest.approx(0.502)
     assert view.summary.paid_then.agents_usd == pytest.approx(0.502)
@@ -233,6 +235,18 @@ def test_each_call_of_a_judge_counts_in_lists_of_runs(history: Any, make: Any) -
         run.execution(repeat=repeat, assertions=(make.passed(),), judge="0.9")
     paid = paid_for_runs(run.finish().db, ["abc11111"])["abc11111"]
     assert paid == Paid(pytest.approx(2 * 0.001), pytest.approx(2 * 0.002))
+
+
+@pytest.mark.parametrize(("cost_usd", "agents_usd", "unknown"), [(0.25, 0.5, 0), (None, None, 2)])
+def test_the_costs_of_all_suites_count(
+    history: Any, make: Any, cost_usd: float | None, agents_usd: float | None, unknown: int
+) -> None:
+    run = history.run("abc11111")
+    for suite, name in enumerate(("orders", "refunds")):
+        run.suite(name, tests=[make.planned()])
+        run.execution(suite=suite, assertions=(make.passed(),), cost_usd=cost_usd, judge="0.9")
+    expected = Paid(agents_usd, pytest.approx(2 * 0.002), unknown)
+    assert run.finish().summary.paid == expected
 
 
 def test_each_call_of_unknown_cost_counts(history: Any, make: Any) -> None:

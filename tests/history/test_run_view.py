@@ -380,6 +380,16 @@ def test_the_repeats_of_each_target_are_counted_apart(history: Any, make: Any) -
     }
 
 
+def test_repeats_that_did_not_end_are_counted(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=4)])
+    run.execution(assertions=(make.passed(),))
+    for _ in range(2):
+        run.execution(finished=False)
+    (test,) = run.leave().tests()
+    assert (test.counts.passed, test.counts.pending) == (1, 2)
+
+
 def test_the_pass_rate_in_the_list_of_tests_is_that_of_repeats_with_a_result(
     history: Any, make: Any
 ) -> None:
@@ -418,6 +428,7 @@ def test_a_limit_of_drift_that_nothing_measures_is_not_kept(history: Any, make: 
         ("compared", make.passed("drift", score=0.9), True),
         ("nobase", make.passed("drift", outcome=Outcome.SKIPPED, score=None), True),
         ("nothing", make.passed(outcome=Outcome.SKIPPED, score=None), False),
+        ("unknown", make.failed("drift", outcome=Outcome.INCONCLUSIVE, score=None), False),
     ):
         run = history.run(run_id)
         run.suite(tests=[make.planned()], gates={"driftScoreMax": 0.2})
