@@ -368,12 +368,18 @@ def _top_of(folder: Path) -> Path | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    # Without a repository, this saves starting git.
-    if "GIT_DIR" not in os.environ and _top_of(folder) is None:
-        return None
+    environ = dict(os.environ)
+    if _top_of(folder) is not None:
+        # Hooks of git have these variables, which may be about another folder or repository.
+        for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+            environ.pop(name, None)
+    elif "GIT_DIR" not in environ:
+        return None  # without starting git
+    command = ("git", "-C", str(folder), *arguments)
     try:
-        command = ("git", "-C", str(folder), *arguments)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=5, check=True, env=environ
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -200,3 +200,22 @@ def test_what_other_tools_replace_in_an_env_file_is_warned_of(tmp_path: Path) ->
         ("ONE", 2),
         ("TWO", 3),
     ]
+
+
+def test_variables_of_a_hook_do_not_stand_for_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = tmp_path / "own" / "sub", tmp_path / "other"
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for top, message in ((tmp_path / "own", "own"), (tmp_path / "other", "other")):
+        subprocess.run([*GIT, top, "init", "-q"], check=True)
+        (top / "file").write_text("")
+        subprocess.run([*GIT, top, "add", "file"], check=True)
+        subprocess.run([*GIT, top, "commit", "-q", "-m", message], check=True)
+    expected = [git_state(folder) for folder in folders]
+
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "own" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "own" / ".git" / "index"))
+
+    assert [git_state(folder) for folder in folders] == expected
