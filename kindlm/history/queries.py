@@ -263,8 +263,7 @@ STATUS_COUNTS = """
 # source, failed tries and earlier attempts included, if the source is in this history.
 _CAME_TO = f"""
 SELECT {STATUS_COUNTS},
-       avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
-         AS latency_average_ms,
+       avg(e.latency_ms) FILTER (WHERE e.answers > 0) AS latency_average_ms,
        max(r.mode) AS mode,
        sum(coalesce((
          SELECT sum(coalesce(iif(c.attempt = e.source_attempt, c.cost_then_usd, NULL),

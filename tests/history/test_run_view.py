@@ -473,3 +473,28 @@ def test_checks_that_the_last_attempt_skipped_are_listed(history: Any, make: Any
     run.execution(number=1, attempt=2, assertions=(make.passed(), last))
     found = run.finish().ask(queries.SKIPPED_ASSERTIONS)
     assert [tuple(row) for row in found] == [("drift", "now", 1)]
+
+
+def test_the_mean_latency_is_that_of_executions_with_an_answer(history: Any, make: Any) -> None:
+    unanswered = {"error": ("PROVIDER_TIMEOUT", 203, "Too slow.", None), "output": None}
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=4)])
+    for latency_ms in (100.0, 300.0):
+        run.execution(latency_ms=latency_ms, assertions=(make.passed(),))
+    run.execution(latency_ms=0.0, **unanswered)
+    run.execution(status=make.SKIPPED)
+    view = run.finish()
+    (test,) = view.tests()
+    assert view.summary.latency_average_ms == test.latency_ms == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(("second", "total"), [(0.5, 0.75), (None, None)])
+def test_the_cost_of_a_test_is_that_of_all_its_repeats(
+    history: Any, make: Any, second: float | None, total: float | None
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=2)])
+    for cost_usd in (0.25, second):
+        run.execution(cost_usd=cost_usd, assertions=(make.passed(),))
+    (test,) = run.finish().tests()
+    assert test.cost_usd == total
