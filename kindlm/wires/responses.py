@@ -168,7 +168,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
     """
     kind = str(item.get("type"))
     # An unknown type with the id of a call is that of a call, too.
-    if not kind.endswith("_call") and ("call_id" not in item or kind.endswith("_output")):
+    if not kind.endswith("_call") and (not item.get("call_id") or kind.endswith("_output")):
         return None
     call_id = item.get("call_id") or item.get("id")
     is_nameless = kind in _NAMELESS or not kind.endswith("_call")

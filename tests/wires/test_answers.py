@@ -346,6 +346,12 @@ def test_an_item_with_the_id_of_a_call_is_one_whatever_its_type(kind: str | None
     assert answer.error or [call.name for call in answer.tool_calls] == ["refund"]
 
 
+def test_a_message_whose_call_id_is_null_is_no_call() -> None:
+    item = {"id": "msg_1", "name": None, "call_id": None, "arguments": None, **said("Hi")}
+    answer = read_answer("responses", "", json.dumps(response(item)))
+    assert (answer.error, answer.text, answer.tool_calls) == (None, "Hi", ())
+
+
 def test_an_item_of_a_response_without_a_type_is_no_answer() -> None:
     answer = read_answer("responses", "", json.dumps(response({"payload": {}}, said("Hi"))))
     assert answer.error == "its `output` holds something that is not an item"
