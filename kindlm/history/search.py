@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
@@ -107,7 +108,7 @@ _MOST = 100_000
 
 # A position, the event there, and the number of erasures: they identify the state of a history.
 _STATE = """
-SELECT ?1, (SELECT coalesce(max(id), '') FROM event_log WHERE seq = ?1) || ' '
+SELECT :seq, (SELECT coalesce(max(id), '') FROM event_log WHERE seq = :seq) || ' '
            || (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
 """
 
@@ -206,7 +207,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
                 index.execute("BEGIN IMMEDIATE")
                 _index_texts(db, index, after, until)
                 index.execute("DELETE FROM state")
-                state = db.execute(_STATE, (until,)).fetchone()
+                state = db.execute(_STATE, {"seq": until}).fetchone()
                 index.execute("INSERT INTO state VALUES (?, ?)", tuple(state))
                 index.execute("COMMIT")
             return _part(db, until)
@@ -230,8 +231,10 @@ def _position_of_index(db: sqlite3.Connection, history: Path) -> int | None:
         if code_of(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise
         return None
-    is_known = state is not None and state == tuple(db.execute(_STATE, state[:1]).fetchone())
-    return int(state[0]) if is_known else None
+    if state is None:
+        return None
+    now = tuple(db.execute(_STATE, {"seq": state[0]}).fetchone())
+    return int(state[0]) if state == now else None
 
 
 def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
@@ -279,16 +282,16 @@ _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
   FROM words w
   JOIN texts t ON t.id = w.rowid
- WHERE words MATCH ?1 AND w.rowid > ?2 AND (?3 IS NULL OR t.kind = ?3)
+ WHERE words MATCH :expression AND w.rowid > :after AND (:kind IS NULL OR t.kind = :kind)
  ORDER BY w.rowid
- LIMIT ?4
+ LIMIT :limit
 """
 
 _EXCERPTS = f"CREATE VIRTUAL TABLE temp.excerpts USING fts5(text, {_TOKENIZED})"
 
 _MARKED = """
-SELECT rowid, text, highlight(excerpts, 0, ?2, ?2) FROM excerpts
- WHERE excerpts MATCH ?1 ORDER BY rowid LIMIT 1
+SELECT rowid, text, highlight(excerpts, 0, :mark, :mark) FROM excerpts
+ WHERE excerpts MATCH :expression ORDER BY rowid LIMIT 1
 """
 
 
@@ -344,9 +347,14 @@ def find_texts(
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         for expression in (text, quoted) if quoted else ():
-            start = -(2**63) if after is None else after
+            asked: dict[str, Any] = {
+                "expression": expression,
+                "after": -(2**63) if after is None else after,
+                "kind": kind,
+                "limit": limit + 1,
+            }
             try:
-                matches = index.execute(_MATCHING, (expression, start, kind, limit + 1)).fetchall()
+                matches = index.execute(_MATCHING, asked).fetchall()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise TooLongError from error
@@ -385,7 +393,8 @@ def _finding(
     text = masked.replace("\0", " ").replace(_MARK, " ")
     index.execute("DELETE FROM excerpts")
     index.executemany("INSERT INTO excerpts(rowid, text) VALUES (?, ?)", _pieces(text))
-    found = (index.execute(_MARKED, (each, _MARK)).fetchone() for each in marking)
+    asked = ({"expression": each, "mark": _MARK} for each in marking)
+    found = (index.execute(_MARKED, each).fetchone() for each in asked)
     place, piece, marked_piece = next(filter(None, found), (0, "", ""))
     marked = text[:place] + marked_piece + text[place + len(piece) :]
     start = max(0, marked.find(_MARK) - _BEFORE)
