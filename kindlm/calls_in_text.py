@@ -71,6 +71,8 @@ def _called_by(text: str, start: int) -> set[str]:
     for entry in value if isinstance(value, list) else [value]:
         inner = entry.get("function", entry) if isinstance(entry, dict) else entry
         call = inner if isinstance(inner, dict) else entry
-        if isinstance(call, dict) and not _ARGUMENTS.isdisjoint(call):
+        # With a description, it defines a tool: the answer to "Which tools do you have?".
+        is_call = isinstance(call, dict) and "description" not in call
+        if is_call and not _ARGUMENTS.isdisjoint(call):
             names.update(name for key in _NAMES if isinstance(name := call.get(key), str))
     return names

@@ -42,6 +42,8 @@ TEXTS = (
     '{"name": "refund", "reason": "It is late."}',
     '{"action": "refund", "arguments": ["It is late."]}',
     '{"plan": [{"name": "refund", "parameters": {}}]}',
+    '[{"name": "refund", "description": "Refunds it.", "parameters": {"type": "object"}}]',
+    '{"type": "function", "function": {"name": "refund", "description": "", "parameters": {}}}',
     "[1] The refund policy",
     "[refund policy](https://example.com)",
     "```python\nrefund(7)\n```",

@@ -112,3 +112,13 @@ def test_the_latest_run_to_resume_is_one_of_kindlm_with_the_same_paths(tmp_path:
             assert find_unfinished(reader, "latest") == Ok("middle")
             assert find_unfinished(reader, "latest", paths=["a.yaml"]) == Ok("oldest")
             assert find_unfinished(reader, "latest", paths=["c.yaml"]) == Ok("middle")
+
+
+def test_without_paths_the_latest_run_to_resume_is_the_newest_of_all(tmp_path: Path) -> None:
+    # Runs of `kindlm rescore` record paths only if some were given.
+    started_with = {"older": RunOptions(), "newer": RunOptions(paths=("a.yaml",))}
+    with EventLog.open(tmp_path / "history.db", projections=PROJECTIONS) as log:
+        for at, (name, options) in enumerate(started_with.items()):
+            log.append(f"run/{name}", [new_event(run(options=options), at=SECOND.format(at))])
+        with closing(log.reader()) as reader:
+            assert find_unfinished(reader, "latest") == Ok("newer")
