@@ -108,6 +108,11 @@ def test_what_the_user_says_is_free_costs_nothing_however_many_tokens_it_took():
     assert table.cost("command", "half-free", Usage()) == Cost(None, CostSource.UNKNOWN)
 
 
+def test_output_that_the_user_says_is_free_costs_nothing_beside_input_that_is_not():
+    table = PriceTable({"half-free": Price(1.0, 0.0)})
+    assert table.cost("command", "half-free", MILLION) == Cost(1.0, CostSource.COMPUTED)
+
+
 def test_the_name_that_was_asked_for_has_the_price_where_the_one_that_answered_has_none():
     users = PriceTable({"our-deployment": Price(1.0, 2.0)})
     priced = Cost(3.0, CostSource.COMPUTED)
