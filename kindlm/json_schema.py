@@ -176,6 +176,7 @@ def format_checker() -> FormatChecker:
         **Draft202012Validator.FORMAT_CHECKER.checkers,
         **dict.fromkeys(("email", "idn-email"), (_is_email, ())),
     }
+    checker.checkers.pop("color", None)  # draft 3 has only colors of CSS 2.1
     return checker
 
 

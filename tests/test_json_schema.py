@@ -199,3 +199,9 @@ def test_formats_are_checked_in_every_draft() -> None:
     assert schema_issues({**draft_7, "format": "uuid"}, "A1")
     assert schema_issues({**draft_7, "format": "duration"}, "a day")
     assert schema_issues({"format": "ip-address"}, "localhost")
+
+
+@pytest.mark.parametrize("color", ["#ff8800", "rebeccapurple", "rgb(255, 136, 0)"])
+def test_a_color_may_be_any_of_today(color: str) -> None:
+    """The format is of draft 3, which knows only the 17 names of CSS 2.1 and hexadecimal ones."""
+    assert not schema_issues({"format": "color"}, color)
