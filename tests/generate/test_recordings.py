@@ -505,6 +505,14 @@ def test_a_broken_trace_does_not_harm_others() -> None:
     ]
 
 
+def test_a_span_that_is_exported_again_counts_once() -> None:
+    spans = (chat_span(1, USER), tool_span(2, ARGUMENTS, "sent", parent=1))
+    data = otlp_request(*spans)
+    assert recordings(b"\n".join([data, data])) == recordings(data)
+    below_itself = tool_span(1, ARGUMENTS, "sent", parent=1)
+    assert recordings(otlp_request(*spans, below_itself)) == recordings(data)
+
+
 def test_without_the_package_for_protobuf_other_files_are_not_said_to_be_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
