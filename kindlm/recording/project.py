@@ -91,10 +91,13 @@ def environment_problems(folders: Iterable[Path]) -> Iterator[KindlmError]:
                 hint = "A quotation mark that begins a value must also end it"
                 yield misuse(message, hint, where, "env_line")
                 continue
+            name, value = line.key or "", line.value or ""
             is_quoted = line.original.string.partition("=")[2].lstrip().startswith("'")
-            if not is_quoted and _REFERENCE.search(line.value or ""):
+            # Another value of the environment takes precedence, such as that of a container.
+            is_used = os.environ.get(name, value) == value
+            if is_used and not is_quoted and _REFERENCE.search(value):
                 where = SourceLocation(str(file), line.original.line)
-                message = f"kindlm does not replace ${{NAME}} in the value of {line.key}"
+                message = f"kindlm does not replace ${{NAME}} in the value of {name}"
                 hint = "Write the whole value, or put it in single quotes if it is meant so"
                 yield misuse(message, hint, where, "env_reference")
 

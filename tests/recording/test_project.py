@@ -184,13 +184,19 @@ def test_a_repository_of_another_user_is_warned_of(
     assert list(repository_problems(tmp_path)) == []
 
 
-def test_what_other_tools_replace_in_an_env_file_is_warned_of(tmp_path: Path) -> None:
+def test_what_other_tools_replace_in_an_env_file_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIVE", "as a container sets it, from the same file")
+    monkeypatch.setenv("SIX", "${HOST}")  # kindlm has set the variables of the file already
     lines = [
         "HOST=a",
         "ONE=http://${HOST}/v1",
         'TWO="${HOST:-b}"',
         "THREE = '${HOST}'",
         "FOUR=p$$w{",
+        "FIVE=${HOST}",
+        "SIX=${HOST}",
     ]
     (tmp_path / ".env").write_text("\n".join(lines))
 
@@ -199,6 +205,7 @@ def test_what_other_tools_replace_in_an_env_file_is_warned_of(tmp_path: Path) ->
     assert [(error.message[-3:], error.where and error.where.line) for error in found] == [
         ("ONE", 2),
         ("TWO", 3),
+        ("SIX", 7),
     ]
 
 
