@@ -603,6 +603,11 @@ class TestAgUi:
                 "name": "PredictState",
                 "value": [{"state_key": "recipe", "tool": "write", "tool_argument": "recipe"}],
             },
+            {
+                "type": "ACTIVITY_SNAPSHOT",
+                "activityType": "a2ui-surface",
+                "content": {"action": {"functionCall": {"call": "openUrl", "args": {"url": "/"}}}},
+            },
         ],
     )
     def test_other_events_hide_nothing(self, hear, event):

@@ -32,6 +32,7 @@ from kindlm.wires import Spent, objects, said_text, token_count
 _NOT_SAID = ("system", "developer", "activity", "reasoning")
 _WITHOUT_CALLS = ("RUN_", "STEP_", "STATE_", "REASONING_", "THINKING_")
 """The beginnings of events without calls, or with those of earlier runs."""
+_SURFACE = "a2ui-surface"
 _WAITS = "the run waits for a person: the answer is incomplete"
 
 
@@ -100,6 +101,8 @@ class RunDraft(Draft):
                 pass
             case "CUSTOM" if event.get("name") == "PredictState":
                 pass  # the tools whose arguments will be the state, if they are called
+            case "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" if event.get("activityType") == _SURFACE:
+                pass  # a user interface, whose buttons call functions of the client
             case kind if kind != "CUSTOM" and (
                 is_of_tool(event) or (not first_text(kind) and calls_of_event(event))
             ):
