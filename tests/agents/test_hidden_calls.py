@@ -374,6 +374,15 @@ def test_a_result_that_may_be_of_another_call_is_noticed(
         assert_hidden(reply, place)
 
 
+def test_buttons_of_a_user_interface_in_a2a_are_no_calls() -> None:
+    button = {"action": {"functionCall": {"call": "openUrl", "args": {"url": "/"}}}}
+    about = {"mimeType": "application/json+a2ui"}
+    parts = [{"text": "Choose."}, {"data": {"components": [button]}, "metadata": about}]
+    result = {"message": {"role": "ROLE_AGENT", "parts": parts}}
+    reply = read_call_answer({"jsonrpc": "2.0", "result": result}).reply
+    assert (reply.tool_uses, reply.warnings) == ((), ())
+
+
 @pytest.mark.parametrize("is_beside", [True, False])
 def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     data = {"trail": {"tool_calls": [REFUND]}, **({"tool_calls": [PAY]} if is_beside else {})}

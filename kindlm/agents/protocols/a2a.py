@@ -144,9 +144,11 @@ def _text(message: Mapping[str, Any]) -> str:
 
 def _add_calls(calls: ReportedCalls, part: Mapping[str, Any]) -> str | None:
     """Add the calls and results in a part's data; return the path of another possible call."""
-    data, about = part.get("data"), part.get("metadata")
+    data, about = part.get("data"), object_or_empty(part.get("metadata"))
+    if about.get("mimeType") == "application/json+a2ui":
+        return None  # a user interface, whose buttons call functions of the client
     # The format of Google's ADK and of agents that follow it.
-    kinds = [about.get(key) for key in ("adk_type", "type")] if isinstance(about, dict) else []
+    kinds = [about.get(key) for key in ("adk_type", "type")]
     if not isinstance(data, dict):
         return "metadata" if any(map(names_a_tool, kinds)) else None
     kind = next((it for it in (*kinds, data.get("type")) if names_a_tool(it)), None)
