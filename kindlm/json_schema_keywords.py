@@ -34,6 +34,9 @@ _PATTERN_SECONDS = 1.0
 _DOLLAR = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\Z))|\$", re.DOTALL)
 """Matches a `$`; also an escape or a class, as its group, which may hold another one."""
 
+_BY_LINES = re.compile(r"\(\?[a-zA-Z]*m")
+"""Matches the flag with which a `$` is the end of any line."""
+
 _CHARACTERS_A_STEP = 64
 _STEPS_A_CHARACTER = {"iri": 150, "iri-reference": 150}
 """Formats that a slow parser checks."""
@@ -83,6 +86,8 @@ class Budget:
 @lru_cache(maxsize=512)
 def _with_strict_end(pattern: str) -> str:
     """Return a pattern whose `$` matches as in JSON Schema: not before a line break at the end."""
+    if _BY_LINES.search(pattern):
+        return pattern
     return _DOLLAR.sub(lambda found: found[1] or r"\Z", pattern)
 
 

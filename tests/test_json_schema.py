@@ -160,6 +160,8 @@ assert schema_issues(schemas[0], "not an iri")
     ("schema", "value", "fits"),
     [
         ({"pattern": "^A[0-9]$"}, "A1\n", False),
+        ({"pattern": "(?m)^A[0-9]$"}, "A1\nB", True),
+        ({"pattern": "(?i-m:^A[0-9]$)"}, "A1\nB", False),
         ({"pattern": "^A[0-9]$|^B"}, "A1", True),
         ({"pattern": r"^[$\]$]\$$"}, "$$", True),
         ({"patternProperties": {"^a$": False}}, {"a\n": 1}, True),
