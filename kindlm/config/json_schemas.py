@@ -175,7 +175,9 @@ def _ignored(text: str) -> list[tuple[str, str, str, str]]:
         if isinstance(part.contents, dict):
             todo.extend(part.subresources())
             words.update(part.contents.keys() - own.VALIDATORS.keys() - set(_OTHER_WORDS))
-            formats.add(part.contents.get("format", ""))
+            # Those of numbers only say how they are stored, such as `uint32`.
+            is_text = "string" in part.contents.get("type", "string")
+            formats.add(part.contents.get("format", "") if is_text else "")
     found = []
     for word in sorted(words):
         if word in others:

@@ -185,6 +185,8 @@ DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
         ({"properties": {"a": {"format": "datetime"}}}, '"datetime" in "s.json" is a format that'),
         ({"properties": {"format": {"format": "int64"}}, "default": {"format": "no"}}, None),
         ({**DRAFT_7, "format": "uuid"}, None),
+        ({"type": ["integer", "null"], "format": "uint32"}, None),
+        ({"type": ["string", "null"], "format": "phone"}, '"phone" in "s.json" is a format that'),
     ],
 )
 def test_words_and_formats_that_check_nothing_are_warned_of(
