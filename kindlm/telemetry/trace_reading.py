@@ -60,6 +60,8 @@ def read_trace(spans: Sequence[Span], earlier: Sequence[ToolCall] = ()) -> Trace
     for span in ordered:
         if span.parent in known and span.parent not in before:
             return TraceReading((), (), "Some spans of the trace are below themselves.")
+        if span.id and span.id in before:
+            return TraceReading((), (), "Some spans of the trace have the same id.")
         before.add(span.id)
     chats, tools = _grouped(ordered, Kind.CHAT, known), _grouped(ordered, Kind.TOOL, known)
     reported = {span.id: dialects.calls_said(span) for group in chats for span in group}

@@ -509,8 +509,13 @@ def test_a_span_that_is_exported_again_counts_once() -> None:
     spans = (chat_span(1, USER), tool_span(2, ARGUMENTS, "sent", parent=1))
     data = otlp_request(*spans)
     assert recordings(b"\n".join([data, data])) == recordings(data)
-    below_itself = tool_span(1, ARGUMENTS, "sent", parent=1)
-    assert recordings(otlp_request(*spans, below_itself)) == recordings(data)
+
+
+@pytest.mark.parametrize("parent", [1, 2])
+def test_a_trace_whose_spans_share_an_id_is_not_enough(parent: int) -> None:
+    spans = (chat_span(1, USER), tool_span(2, ARGUMENTS, "sent", parent=1))
+    (found,) = recordings(otlp_request(*spans, tool_span(2, {}, "lost", parent=parent)))
+    assert found.missing == "Some spans of the trace have the same id."
 
 
 def test_without_the_package_for_protobuf_other_files_are_not_said_to_be_that(

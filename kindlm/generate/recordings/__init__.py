@@ -66,13 +66,14 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
         return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
     why = "The file does not contain its observations: export the trace by itself."
     found = [Recording(name, Transcript(), missing=why) for name in empty]
-    traces: dict[str, dict[str | int, Span]] = {}
+    traces: dict[str, list[Span]] = {}
+    first: dict[tuple[str, str], Span] = {}
     for span in spans:
+        known = first.setdefault((span.trace, span.id), span)
         # Exporters repeat what may not have arrived. Some exports lack ids.
-        of_trace = traces.setdefault(span.trace, {})
-        of_trace.setdefault(span.id or len(of_trace), span)
-    by_trace = ([*each.values()] for each in traces.values())
-    for trace in sorted(by_trace, key=lambda each: min(span.start_ns for span in each)):
+        if known is span or known != span or not span.id:
+            traces.setdefault(span.trace, []).append(span)
+    for trace in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
         found += map(_read_trace, _executions(trace))
     return Ok(found)
 
