@@ -67,3 +67,8 @@ def test_ids_of_something_else_say_nothing(by_id: bool, answers: list[str]) -> N
 def test_the_same_id_with_other_arguments_is_another_call() -> None:
     known = [call("lookup", {"id": 1}, id="c1")]
     assert places_of_repeats(known, [call("lookup", {"id": 2}, id="c1")]) == [None]
+
+
+def test_of_equal_calls_the_one_with_the_same_id_is_repeated() -> None:
+    known = [call("lookup", {"id": 1}, id="c1"), call("lookup", {"id": 1}, id="c2")]
+    assert places_of_repeats(known, [call("lookup", {"id": 1}, id="c2")]) == [1]

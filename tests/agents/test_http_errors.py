@@ -72,12 +72,13 @@ def test_a_failed_answer_is_quoted_whatever_it_is(talk, http, failure, body, ret
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_an_error_holds_what_the_agent_spent(talk, http, failure, status):
+@pytest.mark.parametrize("cost", [0.02, None])
+def test_an_error_holds_what_the_agent_spent(talk, http, failure, status, cost):
     usage = {"input_tokens": 7, "output_tokens": 2}
-    body = {"error": "no tool", "usage": usage, "metadata": {"cost": 0.02, "model": "m"}}
+    body = {"error": "no tool", "usage": usage, "metadata": {"cost": cost, "model": "m"}}
     (result,), _ = talk(http(body, status=status))
     details = failure(result).details
-    assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, 2], 0.02, "m")
+    assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, 2], cost, "m")
 
 
 CHUNK = {"model": "m", "choices": [{"index": 0, "delta": {"content": "so far"}}]}

@@ -24,6 +24,10 @@ from kindlm.wires import token_count
         ({"reply": "r", "id": "7"}, "r"),
         ({"message": {"no": "text"}, "text": "b"}, "b"),
         ({"message": "", "tool_calls": []}, ""),
+        (
+            {"object": "response", "text": "not in the form of OpenAI's responses"},
+            "not in the form of OpenAI's responses",
+        ),
         ({"choices": [{"message": {"content": "oai"}}]}, "oai"),
         ({"choices": [{"message": {"content": None}}]}, ""),
         ({"message": {"role": "assistant", "content": "ollama"}, "done": True}, "ollama"),

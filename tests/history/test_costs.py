@@ -84,10 +84,15 @@ def test_a_rescored_run_counts_what_all_tries_and_attempts_cost_then(
     view = rescored.finish()
 
     # An attempt that begins again is given the same again, which was paid once.
-    change(history, "UPDATE provider_calls SET failed_then_usd = 8 WHERE attempt = 1")
+    change(
+        history,
+        "UPDATE provider_calls SET recorded_in = ?, cost_then_usd = 8, failed_then_usd = 8,"
+        " unknown_then = 8 WHERE attempt = 1",
+        ELSEWHERE,
+    )
     assert then.cost_usd == pytest.approx(0.502)
-    assert view.suites[0].figures.cost_usd == pytest.approx(0.502)
-    assert view.summary.paid_then.agents_usd == pytest.approx(0.502)
+    assert view.suites[0].figures.cost_usd == pytest.approx(0.501)
+    assert view.summary.paid_then == Paid(pytest.approx(0.501))
     assert view.summary.paid.total_usd == 0
 
 
@@ -259,8 +264,9 @@ def test_each_call_of_unknown_cost_counts(history: Any, make: Any) -> None:
     assert view.summary.paid_then == Paid()
 
 
+@pytest.mark.parametrize("judge_usd", [0.002, None])
 def test_what_judges_cost_then_is_no_cost_of_the_agents_of_a_rescored_run(
-    history: Any, make: Any
+    history: Any, make: Any, judge_usd: float | None
 ) -> None:
     live = history.run("abd22222")
     live.suite(tests=[make.planned()])
@@ -269,7 +275,9 @@ def test_what_judges_cost_then_is_no_cost_of_the_agents_of_a_rescored_run(
     rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
     rescored.suite(tests=[make.planned()])
     rescored.execution(output=None, source="abd22222-1.1", assertions=(make.passed(),))
-    assert rescored.finish().summary.paid_then == Paid(pytest.approx(0.001))
+    rescored.finish()
+    change(history, "UPDATE provider_calls SET cost_usd = ? WHERE purpose = 'judge'", judge_usd)
+    assert history.view("abc11111").summary.paid_then == Paid(pytest.approx(0.001))
 
 
 def test_a_rescored_run_has_the_costs_of_all_its_conversations(history: Any, make: Any) -> None:

@@ -144,3 +144,30 @@ def test_the_model_calls_of_an_agent_cost_something_where_the_agent_failed(
         ),
     )
     assert paid_for_execution(history.reader(), "abc11111-1") == Paid(1.0 + 2.0 + 8.0)
+
+
+def test_the_answer_of_an_agent_includes_no_model_call_of_another_attempt(
+    history: History,
+) -> None:
+    cost = {"cost_source": CostSource.COMPUTED}
+
+    def called(call: int, usd: float) -> tuple[Payload, Payload]:
+        return asked(call, purpose="agent"), said(call, cost_usd=usd, **cost)
+
+    recorded(
+        history,
+        sent(1, 1),
+        AgentFailed(call=1, retry_in_ms=10.0, **FAILED),
+        sent(2, 2),
+        *called(3, 1.0),
+        AgentFailed(call=2, **FAILED),
+    )
+    again = (
+        ExecutionStarted(suite=0, test="t", target="m", repeat=1, attempt=2, messages=()),
+        sent(1, 1),
+        *called(2, 2.0),
+        *called(3, 4.0),
+        AgentReplied(call=1, text="Yes.", latency_ms=7.0, cost_usd=8.0, **cost),
+    )
+    history.log.append("run/abc11111", [new_event(event, subject="1.2") for event in again])
+    assert paid_for_execution(history.reader(), "abc11111-1") == Paid(1.0 + 8.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -230,3 +232,47 @@ def test_a_shard_that_is_all_of_a_group_is_compared_like_a_whole_run(history: Hi
     assert find(history) == ("whole001", "onlypart")
     record(history, "whole002")
     assert find(history) == ("onlypart", "whole002")
+
+
+def stop(history: History, run: str, **started: Any) -> None:
+    writer = history.run(run, **started)
+    writer.suite(tests=[Make.planned()])
+    writer.interrupt()
+
+
+def of_branch(name: str) -> dict[str, Any]:
+    return {"git": GitState(commit=MAIN, branch=name, dirty=False)}
+
+
+@pytest.mark.parametrize(
+    ("newer", "base", "is_told"),
+    [
+        (of_branch("work"), None, True),
+        (of_branch("main"), None, True),
+        ({"git": None}, None, True),
+        (of_branch("work"), "main", True),
+        (of_branch("main"), "main", False),
+        (of_branch("work"), "work", True),
+        ({"mode": "rescored", "source_run": "finished"}, None, False),
+    ],
+)
+def test_a_newer_run_that_was_stopped_is_told_if_it_could_have_been_meant(
+    history: History, newer: dict[str, Any], base: str | None, is_told: bool
+) -> None:
+    stop(history, "older000", **of_branch("work"))
+    record(history, "finished", **of_branch("work"))
+    names = RunNames(history.reader(), "finished")
+    assert names.unfinished_since(base) is None
+    stop(history, "newer000", **newer)
+    names = RunNames(history.reader(), "finished")
+    assert names.unfinished_since(base) == ("newer000" if is_told else None)
+
+
+def test_a_run_that_was_stopped_is_told_if_it_began_together_with_a_finished_one(
+    history: History,
+) -> None:
+    stop(history, "stopped0")
+    record(history, "finished")
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute("UPDATE runs SET started_at = '2026-01-01T00:00:00Z'")
+    assert RunNames(history.reader(), "finished").unfinished_since() == "stopped0"

@@ -403,6 +403,17 @@ def test_the_pass_rate_in_the_list_of_tests_is_that_of_repeats_with_a_result(
     assert tuple(row) == (0.75, 5)
 
 
+def test_the_list_of_costs_counts_answered_and_failed_calls(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=2)])
+    failures = (make.provider_failed(), make.provider_failed())
+    run.execution(failures=failures, assertions=(make.passed(),), judge="0.9")
+    run.execution(repeat=2, failures=failures, assertions=(make.passed(),))
+    run.leave()
+    listed = history.reader().execute("SELECT purpose, calls, responded, failed FROM spend")
+    assert set(map(tuple, listed)) == {("test", 6, 2, 4), ("judge", 1, 1, 0)}
+
+
 def test_the_list_of_runs_counts_executions_by_status(history: Any, make: Any) -> None:
     error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
     for run_id, passed, failed, errored in (("one", 1, 2, 3), ("two", 3, 1, 2)):

@@ -40,6 +40,11 @@ def test_what_passed_only_when_it_was_run_again_counts_as_flaky(history: History
     assert [point.test.flaky for point in found.points] == [True, False]
 
 
+def test_each_repeat_that_passed_later_counts(history: History) -> None:
+    record(history, "aaaa2222", "-+", "-+", "+", "-")
+    assert trend(history).passed_later == (2, 4)
+
+
 def test_only_live_runs_show_how_flaky_a_test_is(history: History) -> None:
     for run, sign, mode in (
         ("aaaa2222", "+", "live"),

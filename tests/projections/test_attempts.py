@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from kindlm.events.codec import Payload, new_event
-from kindlm.events.execution_events import ExecutionFinished, ExecutionStarted
+from kindlm.events.execution_events import (
+    ExecutionFinished,
+    ExecutionStarted,
+    ProviderRequested,
+    ProviderResponded,
+    ToolCalled,
+    ToolSimulated,
+)
 from kindlm.events.run import PlannedTest, SuiteSkipped, SuiteStarted
 from kindlm.outcome import Gate, Status
 from kindlm.projections import PROJECTIONS
@@ -33,11 +40,14 @@ def rows(log: EventLog, query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in reader.execute(query)]
 
 
-def start(log: EventLog, attempt: int) -> None:
-    payload = ExecutionStarted(
+def started(attempt: int) -> ExecutionStarted:
+    return ExecutionStarted(
         suite=0, test=f"as of {attempt}", target="m", repeat=1, attempt=attempt, messages=[]
     )
-    record(log, payload, subject=f"1.{attempt}")
+
+
+def start(log: EventLog, attempt: int) -> None:
+    record(log, started(attempt), subject=f"1.{attempt}")
 
 
 def finish(log: EventLog, attempt: int, status: Status) -> None:
@@ -62,6 +72,32 @@ def test_an_attempt_that_is_not_the_last_one_overwrites_nothing(log: EventLog) -
     start(log, 1)
     finish(log, 3, Status.FAILED)
     assert rows(log, EXECUTIONS) == [("as of 2", 2, "passed")]
+
+
+ASKED = ProviderRequested(purpose="test", provider="p", model="m", call=1, fingerprint="f")
+ANSWERED = ProviderResponded(call=1, text="Hi", latency_ms=1.0)
+CALLED = ToolCalled(index=0, call=1, name="look_up", call_id="c", arguments="{}")
+SIMULATED = ToolSimulated(index=0, call_id="c", rule="defaultResponse", response={})
+
+
+@pytest.mark.parametrize(
+    ("table", "begins", "ends", "column"),
+    [
+        ("executions", started(1), ExecutionFinished(status=Status.PASSED), "status"),
+        ("provider_calls", ASKED, ANSWERED, "status"),
+        ("tool_calls", CALLED, SIMULATED, "rule"),
+    ],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_an_end_before_a_beginning_ends_nothing_even_if_both_are_folded_at_once(
+    log: EventLog, table: str, begins: Payload, ends: Payload, column: str, together: bool
+) -> None:
+    for payloads in [(ends, begins)] if together else [(ends,), (begins,)]:
+        record(log, *payloads, subject="1.1")
+    query = f"SELECT {column} FROM {table}"
+    assert rows(log, query) == [(None,)]
+    record(log, ends, subject="1.1")
+    assert rows(log, query) != [(None,)]
 
 
 def suite_started(*tests: str, gates: tuple[str, ...] = ()) -> SuiteStarted:

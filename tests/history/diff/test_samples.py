@@ -93,6 +93,13 @@ def test_another_answer_of_an_earlier_turn_is_seen(history: History) -> None:
     assert "passed 3/3, other words in turn 1" in out.getvalue()
 
 
+def test_an_execution_that_errored_without_an_output_counts(history: History) -> None:
+    error = ("PROVIDER_TIMEOUT", 203, "Too slow.", None)
+    test = diff_of(history, {}, {"output": None, "error": error, "assertions": ()})
+    assert test.after is not None
+    assert test.after.counts == (0, 3)
+
+
 def test_the_same_answers_are_unchanged(history: History) -> None:
     test = diff_of(history, {"earlier": ("Hi.",)}, {"earlier": ("Hi.",)})
     assert (test.kind, test.behaviour.turns) == (Kind.UNCHANGED, ())
@@ -118,6 +125,16 @@ def test_an_erased_answer_of_an_earlier_turn_cannot_be_compared(history: History
     history.erase("run/before")
     (test,) = compared(history).tests
     assert (test.behaviour.erased, test.behaviour.turns) == (True, ())
+
+
+def test_a_turn_also_begins_with_a_call_that_failed_and_was_tried_again(history: History) -> None:
+    talks = (("Hi.", "", "Sure."), ("Hi.", "", "No."))
+    diff_of(history, *({"earlier": earlier} for earlier in talks))
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute("UPDATE provider_calls SET status = 'failed', text_ref = NULL WHERE call = 2")
+        db.execute("UPDATE provider_calls SET try = 2 WHERE call = 3")
+    (test,) = compared(history).tests
+    assert test.behaviour.turns == (2,)
 
 
 @pytest.mark.parametrize("sent_by", ["the test", "the first call"])
