@@ -18,7 +18,7 @@ _MARKS = (
     r"<\|python_tag\|>",  # Llama
     r"\[TOOL_CALLS\]",  # Mistral
     r"<[|\uff5c]tool[_▁]calls?[_▁](?:section[_▁])?begin[|\uff5c]>",  # DeepSeek, Kimi
-    r"\bto=functions\.",  # gpt-oss
+    r"(?<![\w&?])to=functions\.",  # gpt-oss
     r"<\|START_ACTION\|>|<\|action_start\|>|<start_function_call>",  # Command R, InternLM, Gemma
     r"\bfunctools\[|```tool_code\b|<tools>(?=\s*[\[{])",  # Phi, Gemma, Qwen Coder
 )

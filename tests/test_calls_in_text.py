@@ -46,6 +46,7 @@ TEXTS = (
     '{"type": "function", "function": {"name": "refund", "description": "", "parameters": {}}}',
     "[1] The refund policy",
     "[refund policy](https://example.com)",
+    "See https://shop.example/docs?to=functions.refund and &to=functions.refund.",
     "```python\nrefund(7)\n```",
     '<tool_call>{"name": "refund_policy", "arguments": {}}</tool_call>',
     "<think><tool_call>refund</tool_call>? No.</think>I cannot help.",
