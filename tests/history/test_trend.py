@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from typing import Any
+
 import pytest
 from recorded_history import History, Make
 
@@ -93,3 +97,57 @@ def test_a_test_is_found_by_its_name_or_a_part_of_it_in_any_case(
     writer.suite(tests=[Make.planned("Größe"), Make.planned("Größe prüfen")])
     writer.finish()
     assert [test.name for test in find_tests(history.reader(), name)] == found
+
+
+def test_the_models_of_a_run_are_those_that_answered_for_the_target(history: History) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[Make.planned()])
+    writer.execution(
+        failures=(Make.provider_failed(),),
+        assertions=(Make.passed(),),
+        answers_as="gpt-2026",
+        judge="0.9",
+    )
+    writer.finish()
+    assert [point.models for point in trend(history).points] == [("gpt-2026",)]
+
+
+@pytest.mark.parametrize(("purpose", "counts"), [("test", False), ("judge", True)])
+def test_a_run_with_recorded_answers_of_its_target_does_not_count(
+    history: History, purpose: str, counts: bool
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[Make.planned()])
+    writer.execution(assertions=(Make.passed(),), judge="0.9")
+    writer.finish()
+    with closing(sqlite3.connect(history.path)) as db, db:
+        recorded = "UPDATE provider_calls SET recorded_in = 'bbbb2222-1.1/1' WHERE purpose = ?"
+        db.execute(recorded, (purpose,))
+    assert len(trend(history).counted) == counts
+
+
+def test_the_score_of_judges_is_the_mean_over_criteria_of_last_attempts(history: History) -> None:
+    def judged(**scores: float) -> tuple[Any, ...]:
+        return tuple(Make.passed("judge", label, score=score) for label, score in scores.items())
+
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[Make.planned(repeat=2)])
+    writer.execution(number=1, assertions=judged(kind=0.0), retried=True)
+    writer.execution(number=1, attempt=2, assertions=judged(kind=1.0, brief=0.4))
+    writer.execution(number=2, repeat=2, assertions=judged(kind=0.8))
+    writer.finish()
+    (point,) = trend(history).points
+    assert point.judge == pytest.approx((0.9 + 0.4) / 2)
+
+
+def test_only_runs_that_selected_the_test_of_this_project_are_its_runs(history: History) -> None:
+    for run, project, selected in (
+        ("aaaa2222", "shop", True),
+        ("bbbb2222", "other", True),
+        ("cccc2222", "shop", False),
+    ):
+        writer = history.run(run, project=project)
+        writer.suite(tests=[Make.planned(selected=selected)], project=project)
+        writer.execution(assertions=(Make.passed(),))
+        writer.finish()
+    assert [point.run.id for point in trend(history).points] == ["aaaa2222"]
