@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from kindlm.history.reviews import (
     ReviewedExecution,
     Trust,
     compare_reviews,
+    reviewed_executions,
 )
 from kindlm.history.rows import ReviewView
 from kindlm.outcome import Status
@@ -218,3 +221,39 @@ def test_the_level_holds(kappa: float, rate: float, n: int) -> None:
         too_high += interval[0] > kappa
     assert missed / drawn < 0.08
     assert too_high / drawn < 0.045, "a judge is not trusted that should not be"
+
+
+def test_the_last_review_by_each_person_of_what_has_ended_counts(history: Any, make: Any) -> None:
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned(repeat=2)])
+    run.execution(assertions=(make.passed(),))
+    run.execution(repeat=2, finished=False)
+    run.leave()
+    for passed in (True, False):
+        for execution in (1, 2):
+            history.review("abc11111", execution, passed=passed)
+    history.review("abc11111", 1, passed=True, by="you")
+    (found,) = reviewed_executions(history.reader(), run=None, suite=None, since=None)
+    assert found.execution.id == "abc11111-1"
+    assert {review.by: review.passed for review in found.reviews} == {"me": False, "you": True}
+
+
+def test_the_judge_of_a_criterion_is_that_of_the_last_attempt(history: Any, make: Any) -> None:
+    criterion = make.passed("judge", "Is kind", score=0.9)
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(criterion,), judge="0.1", judge_answers_as="old", retried=True)
+    run.execution(
+        number=1,
+        attempt=2,
+        earlier=("Hm.",),
+        assertions=(criterion,),
+        judge="0.9",
+        judge_answers_as="new",
+    )
+    run.finish()
+    history.review("abc11111", 1, passed=True)
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute("UPDATE provider_calls SET assertion = 0 WHERE purpose = 'judge'")
+    (found,) = reviewed_executions(history.reader(), run=None, suite=None, since=None)
+    assert [each.judge for each in found.criteria] == ["new"]
