@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kindlm.dataclass import replace
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import (
     ExecutionFinished,
@@ -18,10 +19,10 @@ from kindlm.events.execution_events import (
     ToolCalled,
     ToolSimulated,
 )
-from kindlm.events.run import PlannedTest, SuiteSkipped, SuiteStarted
+from kindlm.events.run import DealtTest, PlannedTest, RunExtended, SuiteSkipped, SuiteStarted
 from kindlm.outcome import Gate, Status
 from kindlm.projections import PROJECTIONS
-from kindlm_store import EventLog
+from kindlm_store import Append, EventLog
 
 
 @pytest.fixture
@@ -158,3 +159,26 @@ def test_an_attempt_that_is_run_again_ends_no_execution(log: EventLog) -> None:
     finish(log, 2, Status.PASSED)
     assert rows(log, EXECUTIONS) == [("as of 2", 2, "passed")]
     assert rows(log, "SELECT attempt, status FROM retried_attempts") == [(1, "failed")]
+
+
+@pytest.mark.parametrize(
+    ("described", "selected"), [(None, 1), ("r/0", 0), ("r/1", 1), ("another/0", 1)]
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_dealt_test_is_selected_unless_its_suite_is_described_again(
+    log: EventLog, described: str | None, selected: int, together: bool
+) -> None:
+    def suite(name: str) -> Append:
+        run, ordinal = name.split("/")
+        tests = [PlannedTest(name="a", target="m", selected=False)]
+        payload = replace(suite_started(), ordinal=int(ordinal), tests=tests)
+        return Append(f"run/{run}", [new_event(payload)])
+
+    dealt = RunExtended(planned=1, tests=[DealtTest(suite=0, name="a", target="m")])
+    appends = [suite("r/0"), Append("run/r", [new_event(dealt)])]
+    if described is not None:
+        appends.append(suite(described))
+    for each in [appends] if together else [[append] for append in appends]:
+        log.submit(*each).result()
+    query = "SELECT selected FROM planned_tests WHERE suite = 'r/0'"
+    assert rows(log, query) == [(selected,)]
