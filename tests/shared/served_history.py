@@ -15,6 +15,8 @@ from kindlm.browse.datasette_server import make_datasette
 from kindlm.browse.descriptions import START_PAGE
 from kindlm.cli.commands.browse import reviews_of
 
+_GRACE_S = 5
+
 
 @contextmanager
 def served(database: Path) -> Iterator[str]:
@@ -26,7 +28,10 @@ def served(database: Path) -> Iterator[str]:
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
     """Serve an ASGI application from a thread; yield its origin."""
-    config = uvicorn.Config(app, log_level="warning", lifespan="on")
+    # In Python 3.12.1, a server waits without end for connections that a browser dropped.
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="on", timeout_graceful_shutdown=_GRACE_S
+    )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
