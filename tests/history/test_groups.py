@@ -96,6 +96,29 @@ def test_a_suite_that_one_shard_could_not_load_has_not_been_run_as_a_whole(histo
     assert (view.status, view.passed) == ("failed", False)
 
 
+@pytest.mark.parametrize(
+    ("end", "has_run", "alike"),
+    [("finish", False, False), ("leave", True, False), ("leave", False, True)],
+)
+def test_a_shard_may_lack_suites_until_it_finishes_or_begins_an_execution(
+    history, make, end, has_run, alike
+):
+    one, two = (make.planned(name) for name in ("one", "two"))
+    whole = history.run("aaaa2222", shard="1/2", group="g")
+    whole.suite("a", tests=[one], path="a.yaml")
+    whole.suite("b", tests=[], path="b.yaml")
+    whole.finish()
+    part = history.run("bbbb2222", shard="2/2", group="g")
+    part.suite("a", tests=[two], path="a.yaml")
+    if has_run:
+        part.execution("two")
+    getattr(part, end)()
+    found = find_run_or_group(history.reader(), "g")
+    assert isinstance(found, Ok if alike else Err), found
+    if not alike:
+        assert "ran different suites" in found.error.message
+
+
 NOT_SELECTING = {
     "concurrency",
     "timeout_ms",
