@@ -54,7 +54,8 @@ async def run_plan(
         if limits.max_time_s is not None:
             reason = f"the run took longer than {limits.max_time_s:g} s (--max-time)"
             time_over = partial(stop.abort, reason, cut_off=True)
-            # Without any time, this is over before an execution starts.
+            if limits.max_time_s <= 0:
+                time_over()
             timer = asyncio.get_running_loop().call_later(limits.max_time_s, time_over)
         complete = True
         async for part in parts or _whole(run.plan):
