@@ -88,12 +88,14 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield an object, or those in a list and in the lists of it; some databases give JSON."""
-    value = read_json(value) if isinstance(value, str) else value
-    if isinstance(value, dict):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _objects(each)
+    waiting = [value]  # without recursion: lists may be nested deeply
+    while waiting:
+        part = waiting.pop()
+        part = read_json(part) if isinstance(part, str) else part
+        if isinstance(part, dict):
+            yield part
+        elif isinstance(part, list):
+            waiting.extend(reversed(part))
 
 
 def new_messages(

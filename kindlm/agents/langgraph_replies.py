@@ -259,14 +259,16 @@ def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """Return the steps under a key of a state; a step may be a pair of an action and its result."""
     found = state.get(key)
     steps = list[Mapping[str, Any]]()
-    for each in found if isinstance(found, list) else [found]:
+    waiting: list[Any] = found[::-1] if isinstance(found, list) else [found]
+    while waiting:  # without recursion: lists may be nested deeply
+        each = waiting.pop()
         entry = read_json(each) if isinstance(each, str) else each  # as databases give JSON
         if isinstance(entry, dict):
             steps.append(entry)
         elif key == _PAIRS and isinstance(entry, list) and len(entry) == 2:
             steps.append({"action": entry[0], "output": entry[1]})
         elif isinstance(entry, list):
-            steps += _listed({key: entry}, key)
+            waiting.extend(reversed(entry))
     return steps
 
 

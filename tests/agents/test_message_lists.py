@@ -51,6 +51,16 @@ def test_calls_among_messages_are_read_with_their_results(
     assert (reply.text, reply.warnings) == ("It is refunded.", ())
 
 
+@pytest.mark.parametrize("key", ["messages", "steps", "intermediate_steps"])
+def test_calls_are_read_however_deeply_their_lists_are_nested(key: str) -> None:
+    call = {"type": "ai", "content": "", "tool_calls": [{"name": "refund", "args": {}}]}
+    nested: Any = [call if key == "messages" else {"tool": "refund", "args": {}}]
+    for _ in range(5_000):
+        nested = [nested]
+    reply = read_value({"messages": [DONE], "answer": "It is refunded.", key: nested}, Sent("Hi"))
+    assert [use.call.name for use in reply.tool_uses] == ["refund"]
+
+
 def test_calls_in_a_list_of_lists_are_read() -> None:
     call = {"type": "ai", "content": "", "tool_calls": [{"name": "refund", "args": {}}]}
     for messages in ([ASKED, [call], DONE], [[ASKED, call, DONE]]):
