@@ -103,30 +103,30 @@ def json_or_text(text: str) -> Any:
 _MAX_DEPTH = 200
 
 
-def read_json(text: str | None) -> Any:
-    """Return the JSON value of a text, the text if it is not JSON, None for None.
+def read_json(value: Any) -> Any:
+    """Return the JSON value of a text, the text if it is not JSON; any other value as it is.
 
     Lone surrogates and more than 200 levels do not count as JSON: other parsers refuse them.
     """
-    if text is None:
-        return None
+    if not isinstance(value, str):
+        return value
     try:
-        value = parse_json(text)
-        require_shallow(value)
-        json.dumps(value, ensure_ascii=False).encode()
+        read = parse_json(value)
+        require_shallow(read)
+        json.dumps(read, ensure_ascii=False).encode()
     # A surrogate is a UnicodeEncodeError, which is a ValueError.
     except (ValueError, RecursionError):
-        return text
-    return value
+        return value
+    return read
 
 
-def read_arguments(text: str | None) -> Any:
-    """Return the arguments of a tool call: an object, or the text if it is none.
+def read_arguments(value: Any) -> Any:
+    """Return the arguments of a tool call: an object, or the value if it is none.
 
-    The text stays unchanged, since positions of evidence refer to it.
+    A text stays unchanged, since positions of evidence refer to it.
     """
-    value = read_json(text)
-    return value if isinstance(value, dict) else text
+    read = read_json(value)
+    return read if isinstance(read, dict) else value
 
 
 def require_shallow(value: Any) -> None:

@@ -90,8 +90,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield an object, or those in a list and in the lists of it; some databases give JSON."""
     waiting = [value]  # without recursion: lists may be nested deeply
     while waiting:
-        part = waiting.pop()
-        part = read_json(part) if isinstance(part, str) else part
+        part = read_json(waiting.pop())
         if isinstance(part, dict):
             yield part
         elif isinstance(part, list):

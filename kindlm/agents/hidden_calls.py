@@ -60,7 +60,7 @@ def calls_anywhere(value: Any) -> str | None:
 
     A text may be the JSON of an answer.
     """
-    value = read_json(value) if isinstance(value, str) else value
+    value = read_json(value)
     try:
         usual = reported_calls(value, None)
     except UnreadableReply:
@@ -90,7 +90,7 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
             if place in _READ_WITH_MESSAGE or is_read(path, key, item):
                 continue
             is_of_calls = folded(key) in KEYS_OF_CALLS
-            if isinstance(item, str) and (is_of_calls or key == STEPS):
+            if is_of_calls or key == STEPS:
                 item = read_json(item)  # noqa: PLW2901 - as databases give JSON
             is_listed = is_of_calls or (key == STEPS and _are_calls(item))
             if is_listed and item and isinstance(item, list | dict):

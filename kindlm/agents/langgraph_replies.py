@@ -145,7 +145,7 @@ class GraphDraft(Draft):
         if not is_inner:
             self._check(nodes)
         for name, written in nodes.items():
-            changes = read_json(written) if isinstance(written, str) else written
+            changes = read_json(written)
             for change in objects(changes if isinstance(changes, list) else [changes]):
                 self.updates.append((name, change))
                 messages = self._new(change, has_history=False)
@@ -261,8 +261,7 @@ def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     steps = list[Mapping[str, Any]]()
     waiting: list[Any] = found[::-1] if isinstance(found, list) else [found]
     while waiting:  # without recursion: lists may be nested deeply
-        each = waiting.pop()
-        entry = read_json(each) if isinstance(each, str) else each  # as databases give JSON
+        entry = read_json(waiting.pop())  # some databases give JSON
         if isinstance(entry, dict):
             steps.append(entry)
         elif key == _PAIRS and isinstance(entry, list) and len(entry) == 2:
@@ -274,8 +273,7 @@ def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 def _step(step: Mapping[str, Any]) -> ToolUse:
     """Return the tool call of a step, whose action may be an object or a name."""
-    action = step.get("action")
-    action = read_arguments(action) if isinstance(action, str) else action
+    action = read_arguments(step.get("action"))
     if isinstance(action, dict):
         step = {**action, **step}
     elif isinstance(action, str) and not step.get("tool"):
@@ -348,8 +346,7 @@ class RunDraft(GraphDraft):
             case ("error", _) | (_, NotJson()) | ("values" | "updates", list()):
                 GraphDraft.take(self, frame, number)
             case str(kind), told if not kind.startswith(_OF_OTHERS):
-                value = read_json(told) if isinstance(told, str) else told
-                self.updates.append(("", {kind: value}))
+                self.updates.append(("", {kind: read_json(told)}))
 
     def finished(self) -> ParsedAnswer:
         """Return the whole answer, without the steps of earlier answers."""

@@ -345,7 +345,7 @@ def tool_name(*values: Any) -> str | None:
 def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     """Read one reported call and its result; a call without an id has an empty one."""
     function = entry.get("function")
-    nested = object_or_empty(read_json(function) if isinstance(function, str) else function)
+    nested = object_or_empty(read_json(function))
     # In LangChain's actions, another `name` is that of the agent.
     names = ("action", *NAMES) if "action_input" in entry else NAMES
     name = tool_name(nested.get("name"), function, *map(entry.get, names))

@@ -11,13 +11,13 @@ from enum import StrEnum
 from typing import Any
 
 from kindlm.ports import ToolDefinition
+from kindlm.strict_json import read_json
 from kindlm.telemetry.messages import (
     HIDDEN,
     MAX_DEPTH,
     AskedCall,
     Said,
     definitions_in,
-    json_value,
     messages_in,
     read_message,
     unwrapped,
@@ -240,7 +240,7 @@ def capture_hint(span: Span) -> str:
 
 def arguments(span: Span) -> Any:
     """Return the arguments of a tool call, None if they are unknown."""
-    value = json_value(fact(span, "arguments"))
+    value = read_json(fact(span, "arguments"))
     if isinstance(value, dict):
         # First decorated Python functions and tools of smolagents, then tools of LangChain.
         called = value.keys() - {"sanitize_inputs_outputs"}
@@ -253,11 +253,11 @@ def arguments(span: Span) -> Any:
 
 def result(span: Span) -> Any:
     """Return the result of a tool call, None if it is unknown; `{"error": …}` if it failed."""
-    value = json_value(fact(span, "result"))
+    value = read_json(fact(span, "result"))
     if isinstance(value, dict) and value.keys() == {"output", "kwargs"}:
         value = value["output"]  # tools of LangChain
     if (message := _serialised_result(value)) is not None:
-        value = json_value(message.get("content"))
+        value = read_json(message.get("content"))
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
     return value
@@ -265,7 +265,7 @@ def result(span: Span) -> Any:
 
 def call_id(span: Span) -> Any:
     """Return the id of a tool call, None if it is unknown."""
-    message = _serialised_result(json_value(fact(span, "result"))) or {}
+    message = _serialised_result(read_json(fact(span, "result"))) or {}
     return fact(span, "call id") or message.get("tool_call_id")
 
 
@@ -317,7 +317,7 @@ def results_asked(span: Span) -> list[tuple[str, Any]]:
 
 def conversation(span: Span) -> list[Said]:
     """Return the messages to a model or an agent, oldest first, with the system text."""
-    attributes = map(messages_in, (*_attributes(span, "asked"), json_value(fact(span, "input"))))
+    attributes = map(messages_in, (*_attributes(span, "asked"), read_json(fact(span, "input"))))
     said = next(filter(None, attributes), [])
     for name, of_event in () if said else span.events:
         role = name.removeprefix("gen_ai.").removesuffix(".message")
@@ -325,7 +325,7 @@ def conversation(span: Span) -> list[Said]:
             said.append(read_message({**of_event, "role": role}))
         elif role == "assistant":
             said.append(read_message({**_message_of(of_event), "role": role}))
-    system = json_value(fact(span, "system"))
+    system = read_json(fact(span, "system"))
     if system is not None:
         key = "content" if isinstance(system, str) else "parts"
         said.insert(0, read_message({"role": "system", key: system}))
@@ -345,7 +345,7 @@ def _values(span: Span, which: str) -> Iterator[Any]:
 
 
 def _message_of(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.rpartition(".")[2]: json_value(value) for key, value in event.items()}
+    return {key.rpartition(".")[2]: read_json(value) for key, value in event.items()}
 
 
 def _attributes(span: Span, which: str) -> Iterator[Any]:
@@ -355,7 +355,7 @@ def _attributes(span: Span, which: str) -> Iterator[Any]:
             nested = _nested(span.attributes, name)
             value = [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))] or None
         else:
-            value = json_value(span.attributes.get(name))
+            value = read_json(span.attributes.get(name))
         if value is not None and value != HIDDEN:
             yield value
 

@@ -75,7 +75,7 @@ def messages_in(value: Any, depth: int = 0) -> list[Said]:
     """
     value = unwrapped(value)
     if isinstance(value, str):
-        read = json_value(value) if value[:1] in ("[", "{") else value
+        read = read_json(value) if value[:1] in ("[", "{") else value
         if isinstance(read, str):
             return [read_message({"role": "user", "content": value})] if value.strip() else []
         value = read
@@ -116,7 +116,7 @@ def read_message(message: dict[str, Any]) -> Said:
     """Read one message with all its parts."""
     content = message.get("content")
     if isinstance(content, str) and content.startswith('[{"type"'):  # parts, in OpenLLMetry's form
-        message = message | {"content": json_value(content)}
+        message = message | {"content": read_json(content)}
     role, texts, is_whole, ended = "", list[str](), True, None
     calls, results = list[AskedCall](), list[tuple[str, Any]]()
     for part in _parts(message):
@@ -132,7 +132,7 @@ def read_message(message: dict[str, Any]) -> Said:
         if inner is not part or is_call:
             key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
             name = text_or_none(_first(inner, "name", "toolName"))
-            given = json_value(_first(inner, "arguments", "args", "input", "server_tool_call"))
+            given = read_json(_first(inner, "arguments", "args", "input", "server_tool_call"))
             calls.append(AskedCall(str(key or ""), name or "", given))
         if inner is part and not kind.endswith(_CALL_TYPES):
             texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
@@ -155,7 +155,7 @@ def _results(part: dict[str, Any], kind: str) -> list[tuple[str, Any]]:
         # The form of Bedrock's Converse API, which Strands Agents uses.
         content = of_bedrock["content"]
         if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
-            content = json_value(_first(content[0], "text", "json"))
+            content = read_json(_first(content[0], "text", "json"))
         failed = of_bedrock.get("status") == "error"
         return [(str(of_bedrock["toolUseId"]), {"error": content} if failed else content)]
     # A message in an event `gen_ai.tool.message` has no role.
@@ -168,17 +168,17 @@ def _results(part: dict[str, Any], kind: str) -> list[tuple[str, Any]]:
     value = _first(part, "response", "result", "output", "content", "server_tool_call_response")
     if isinstance(value, dict) and value.keys() == {"type", "value"}:
         value = value["value"]  # the AI SDK wraps results with their type
-    return [(key, json_value(value))] if isinstance(key, str) and value is not None else []
+    return [(key, read_json(value))] if isinstance(key, str) and value is not None else []
 
 
 def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
     """Yield the tool definitions in a JSON value, whatever the form of the model's API."""
-    value = json_value(value)
+    value = read_json(value)
     if depth > MAX_DEPTH or not isinstance(value, list | dict):
         return
     if isinstance(value, dict):
         if isinstance(value.get("name"), str) and not value.keys().isdisjoint(_SCHEMAS):
-            schema = object_or_empty(json_value(_first(value, *_SCHEMAS)))
+            schema = object_or_empty(read_json(_first(value, *_SCHEMAS)))
             yield ToolDefinition(value["name"], text_or_none(value.get("description")), schema)
             return
         value = list(value.values())
@@ -201,7 +201,7 @@ def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
     if depth > MAX_DEPTH:
         return
     if isinstance(value, str) and value[:1] in ("[", "{") and depth:
-        value = json_value(value)
+        value = read_json(value)
     if isinstance(value, list):
         for each in value:
             yield from _parts(each, depth + 1)
@@ -215,8 +215,3 @@ def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
 
 def _first(value: Mapping[str, Any], *keys: str) -> Any:
     return next((value[key] for key in keys if value.get(key) is not None), None)
-
-
-def json_value(value: Any) -> Any:
-    """Return the JSON value of a text, any other value as it is."""
-    return read_json(value) if isinstance(value, str) else value

@@ -240,7 +240,7 @@ def _span(
 
 def _read(value: Any) -> Any:
     """Return the object or list in a string; any other value as it is."""
-    read = read_json(value) if isinstance(value, str) else value
+    read = read_json(value)
     return read if isinstance(read, dict | list) else value
 
 
