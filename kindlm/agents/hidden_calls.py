@@ -119,6 +119,12 @@ def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
     return calls
 
 
+def is_unknown_call(event: Mapping[str, Any]) -> bool:
+    """Return whether an event that is not read may be a call: by its type, or without one."""
+    has_type = first_text(event.get("type")) is not None
+    return is_of_tool(event) or (not has_type and calls_of_event(event) != [])
+
+
 def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
     """Return the entries of a list of calls; of a pair with a result, only the call."""
     entries = listed if isinstance(listed, list) else [listed]

@@ -16,13 +16,13 @@ from typing import Any
 
 from kindlm.agents.chat_messages import calls_of, read_messages
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCalls
-from kindlm.agents.hidden_calls import calls_of_event, hidden_calls
+from kindlm.agents.hidden_calls import hidden_calls, is_unknown_call
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_counts, read_model
-from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool, tool_name
+from kindlm.agents.tool_entries import UNREAD, failed_tool, tool_name
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text, read_json
@@ -103,10 +103,7 @@ class RunDraft(Draft):
                 pass  # the tools whose arguments will be the state, if they are called
             case "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" if event.get("activityType") == _SURFACE:
                 pass  # a user interface, whose buttons call functions of the client
-            case kind if kind != "CUSTOM" and (
-                is_of_tool(event) or (not first_text(kind) and calls_of_event(event))
-            ):
-                # An unknown event may be the call that a test forbids.
+            case kind if kind != "CUSTOM" and is_unknown_call(event):
                 self.calls.under(UNREAD.call.id)
             case kind if not str(kind).startswith(_WITHOUT_CALLS):
                 self.others.append({str(kind): event})

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
-from kindlm.agents.hidden_calls import calls_of_event, hidden_calls
+from kindlm.agents.hidden_calls import hidden_calls, is_unknown_call
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
-from kindlm.agents.tool_entries import UNREAD, is_of_tool, tool_name
+from kindlm.agents.tool_entries import UNREAD, tool_name
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import KnownCalls
 from kindlm.transcript import UNNAMED
@@ -90,8 +90,7 @@ class UiDraft(Draft):
                 self._add_to_call(kind, event, number)
             case str(kind) if kind.startswith("data-"):
                 self.data.append({kind: event.get("data")})
-            case kind if is_of_tool(event) or (not first_text(kind) and calls_of_event(event)):
-                # An unknown event may be the call that a test forbids.
+            case _ if is_unknown_call(event):
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
