@@ -25,10 +25,10 @@ _MARKS = (
 MARK = re.compile("|".join(_MARKS))
 """Begins a call in the form of a chat template."""
 
-_ALONE = r"\s*(?:```\w*\s*)?(?=[\[{])"
-_BARE = re.compile(_ALONE)
-MAY_BE_CALL = re.compile(rf"{MARK.pattern}|(?:\A|</think>){_ALONE}")
-"""What every text with a call has."""
+_TO_JSON = r"\s*(?:```\w*\s*)?(?=[\[{])"
+_BEFORE_JSON = re.compile(_TO_JSON)
+MAY_BE_CALL = re.compile(rf"{MARK.pattern}|(?:\A|</think>){_TO_JSON}")
+"""Is in every text for which `tool_called_in` may return a tool."""
 
 _NAMES = ("name", "function", "tool", "tool_name")
 _ARGUMENTS = frozenset({"arguments", "parameters"})
@@ -39,12 +39,12 @@ SET_UP_THE_SERVER = (
     " --enable-auto-tool-choice (vLLM), --tool-call-parser (SGLang), --jinja (llama.cpp); with"
     " Ollama, use a model whose template has tools"
 )
-HAS_MARK = (
-    "The text of the answer has {}, with which models begin tool calls: its model may have called a"
-    f" tool, which the server of the model left in the text. {SET_UP_THE_SERVER}. If the text is"
-    " meant so, add `reportsTools: true` (`reports_tools` in scenarios, TOML and EvalView)."
+MARK_WARNING = (
+    "The text of the answer has {}, with which models begin tool calls: the server of the agent's"
+    f" model may have left a call in the text. {SET_UP_THE_SERVER}. If the text is intended, add"
+    " `reportsTools: true` (`reports_tools` in scenarios, TOML and EvalView)."
 )
-"""The warning about an agent's answer with a mark, which is inserted."""
+"""The warning about an agent's answer with a mark, which replaces `{}`."""
 
 
 def tool_called_in(text: str, tools: Iterable[str]) -> str | None:
@@ -54,8 +54,8 @@ def tool_called_in(text: str, tools: Iterable[str]) -> str | None:
         after = answer[mark.start() :]
         called = (it for it in tools if re.search(rf"(?<![\w-]){re.escape(it)}(?![\w-])", after))
     else:
-        bare = _BARE.match(answer)
-        names = set() if bare is None else _called_by(answer, bare.end())
+        before = _BEFORE_JSON.match(answer)
+        names = set() if before is None else _called_by(answer, before.end())
         called = (it for it in tools if it in names)
     return next(called, None)
 

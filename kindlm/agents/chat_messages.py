@@ -87,7 +87,7 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield an object, or those in a list and in the lists of it; some databases give JSON."""
+    """Yield an object, or those in a list and in the lists of it. A text may be JSON."""
     waiting = [value]  # without recursion: lists may be nested deeply
     while waiting:
         part = read_json(waiting.pop())

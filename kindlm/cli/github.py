@@ -127,7 +127,7 @@ def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str,
                 if begun := summary.tell():  # a report of this step before
                     report = b"\n" + report
                 if begun + len(report) > _LONGEST_SUMMARY:
-                    warn("The run is not in the summary: GitHub shows none of more than 1 MiB.")
+                    warn("The run is not in the step summary: GitHub shows none above 1 MiB.")
                     return
                 summary.write(report)
         except OSError as error:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
-from kindlm.calls_in_text import HAS_MARK, MARK, MAY_BE_CALL, SET_UP_THE_SERVER, tool_called_in
+from kindlm.calls_in_text import MARK, MARK_WARNING, MAY_BE_CALL, SET_UP_THE_SERVER, tool_called_in
 from kindlm.dataclass import replace
 from kindlm.engine import FieldLog
 from kindlm.engine.calls import Bill, Calls
@@ -366,7 +366,7 @@ class AgentTalk(_LiveTalk):
         )
         mark = None if transcript.reports_tools else MARK.search(reply.text)
         if mark is not None:
-            why = HAS_MARK.format(shown(mark[0]))
+            why = MARK_WARNING.format(shown(mark[0]))
             reply = replace(reply, unseen=why, warnings=(*reply.warnings, why))
         before = None
         if self.models is not None:

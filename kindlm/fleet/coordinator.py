@@ -307,7 +307,7 @@ class Coordinator:
                     with self._lock:
                         self._control = Control(self.stop.reason, at_once=at_once)
                 if self.stop.at_once.is_set():
-                    if left_to_end_s == _AT_ONCE_S:
+                    if left_to_end_s == _AT_ONCE_S:  # the first time
                         fleet.interrupt()
                     left_to_end_s -= _TICK_S
                 for shard, pending in list(submitted.items()):

@@ -264,8 +264,8 @@ class SeenConversation:
         if mark := MARK.search(answer.text):
             self.lose(
                 f"The text of a model answer has {shown(mark[0])}, with which models begin tool"
-                f" calls, so the agent may have run a call there. {SET_UP_THE_SERVER}. Or add"
-                " `reportsTools: true` if the text is meant so."
+                f" calls, so the agent may have made a call there. {SET_UP_THE_SERVER}. Or add"
+                " `reportsTools: true` if the text is intended."
             )
         for each in answer.tool_calls:
             results = self._early if each.id in self._early else answer.hosted

@@ -98,7 +98,7 @@ def environment_problems(folders: Iterable[Path]) -> Iterator[KindlmError]:
             if is_used and not is_quoted and _REFERENCE.search(value):
                 where = SourceLocation(str(file), line.original.line)
                 message = f"kindlm does not replace ${{NAME}} in the value of {name}"
-                hint = "Write the whole value, or put it in single quotes if it is meant so"
+                hint = "Write the whole value, or put it in single quotes if it is intended"
                 yield misuse(message, hint, where, "env_reference")
 
 

@@ -52,7 +52,7 @@ _HINTS = {
     403: "Ask the owner of the server to raise the quota of the token.",
     404: "Check the name of the run, and whether the token is for its project.",
     409: "The run continued in two histories: keep both, and push the other one to another server.",
-    413: "A proxy may take less than 6 MB at once. Else an event is larger than the server takes.",
+    413: "A proxy may take less than 6 MB at once. Or an event is too large for the server.",
     422: "Check the history: kindlm history verify. Or update kindlm, here or on the server.",
     429: "Wait a while, then run it again. What has arrived is not sent again.",
 }

@@ -345,16 +345,16 @@ def _missing(
 
 
 def _of_no_kind(spans: Iterable[Span], uses: Iterable[ToolUse]) -> str | None:
-    """Return that a span of no known kind has a call that no other span reports."""
+    """Return that a span of no known kind has a call that no other span reports, or None."""
     names = {use.call.name for use in uses}
     for span in spans:
         if dialects.kind_of(span) is Kind.OTHER:
             for name in dialects.tools_called(span):
                 if name not in names:
                     return (
-                        f"The span {shown(span.name)} has a call of {shown(name)}, but does not say"
-                        " that it is of a tool or a model, as by gen_ai.operation.name=execute_tool"
-                        " or =chat."
+                        f"The span {shown(span.name)} has a call to {shown(name)}, but does not say"
+                        " whether it is about a tool or a model. Set gen_ai.operation.name to"
+                        " execute_tool or chat."
                     )
     return None
 

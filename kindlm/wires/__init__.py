@@ -165,7 +165,7 @@ def extras_from(
 ) -> Extras | None:
     """Return the extras of a usage from reported values; None if there are none.
 
-    A value that is not a number of tokens may be charged.
+    A value that is not a count makes the cost unknown.
     """
     reported = (cache_read, cache_written, written_1h, searches)
     read, written, longer, searched = (token_count(number) or 0 for number in reported)

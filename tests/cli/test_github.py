@@ -177,7 +177,7 @@ def test_a_summary_of_which_github_would_show_nothing_is_left_as_it_was(
 ) -> None:
     step.write_bytes(b"x" * (1024**2 - 300))
     outcome = kindlm("test")
-    assert "GitHub shows none of more than 1 MiB" in outcome.err
+    assert "GitHub shows none above 1 MiB" in outcome.err
     assert step.stat().st_size == 1024**2 - 300
 
 

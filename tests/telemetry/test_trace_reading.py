@@ -787,7 +787,7 @@ def test_a_call_in_a_span_of_no_known_kind_is_missing_unless_another_has_it(
     unknown = {key: value for key, value in attributes.items() if key not in kinds} | kind
     end = {"gen_ai.operation.name": "chat"} | ENDS
     reading = read_trace(spans_of(otlp_span(1, unknown), otlp_span(2, end)))
-    assert 'The span "span 1" has a call of "lookup"' in reading.missing
+    assert 'The span "span 1" has a call to "lookup"' in reading.missing
     known = otlp_span(3, TOOLS["genai"])
     assert read_trace(spans_of(otlp_span(1, unknown), otlp_span(2, end), known)).missing is None
 

@@ -40,7 +40,7 @@ _NAMES = ("config.yaml", "config.yml", "config.toml")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surroundings:
-    """The settings for loading cases, equal to themselves alone.
+    """The settings for loading cases, compared by identity: they are a key of a cache.
 
     With `is_run`, kindlm will call the agents, so all variables need values.
     """
