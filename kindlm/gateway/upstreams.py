@@ -1,4 +1,4 @@
-"""The providers behind the gateway: their addresses and keys, and the paths of their APIs.
+"""The providers behind the gateway: their addresses, keys, paths and answers.
 
 Addresses and keys come from kindlm's environment, or from the `providers` of type `openai` and
 `anthropic` in the suites. Agents never see these keys.

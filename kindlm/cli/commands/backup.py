@@ -1,6 +1,6 @@
 """`kindlm history backup`: copy a history while it is in use, and check the copy.
 
-Other commands remove copies of content from here, after some of it was erased.
+Commands that erase content call `remove_copies`, since unfinished backups may hold it, too.
 """
 
 from __future__ import annotations
