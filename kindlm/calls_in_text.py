@@ -35,14 +35,13 @@ _ARGUMENTS = frozenset({"arguments", "parameters"})
 _DECODER = json.JSONDecoder()
 
 SET_UP_THE_SERVER = (
-    "Start the server of the model with the parser for its tool calls: --tool-call-parser and"
-    " --enable-auto-tool-choice (vLLM), --tool-call-parser (SGLang), --jinja (llama.cpp); with"
-    " Ollama, use a model whose template has tools"
+    "Start the model's server with its parser for tool calls: --tool-call-parser NAME (SGLang;"
+    " vLLM, with --enable-auto-tool-choice), --jinja (llama.cpp)"
 )
 MARK_WARNING = (
-    "The text of the answer has {}, with which models begin tool calls: the server of the agent's"
-    f" model may have left a call in the text. {SET_UP_THE_SERVER}. If the text is intended, add"
-    " `reportsTools: true` (`reports_tools` in scenarios, TOML and EvalView)."
+    "The text of the answer has {}: the server of the agent's model may have left a tool call in"
+    f" it. {SET_UP_THE_SERVER}. If the text is intended, add `reportsTools: true` (`reports_tools`"
+    " in scenarios, TOML and EvalView)."
 )
 """The warning about an agent's answer with a mark, which replaces `{}`."""
 

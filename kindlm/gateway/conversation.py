@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from kindlm.calls_in_text import MARK, SET_UP_THE_SERVER
+from kindlm.calls_in_text import MARK, MARK_WARNING
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
@@ -262,11 +262,7 @@ class SeenConversation:
         self._model = model or self._model
         self._has_answer = self._has_answer or call.path in WIRES
         if mark := MARK.search(answer.text):
-            self.lose(
-                f"The text of a model answer has {shown(mark[0])}, with which models begin tool"
-                f" calls, so the agent may have made a call there. {SET_UP_THE_SERVER}. Or add"
-                " `reportsTools: true` if the text is intended."
-            )
+            self.lose(MARK_WARNING.format(shown(mark[0])))
         for each in answer.tool_calls:
             results = self._early if each.id in self._early else answer.hosted
             use = _Use(each, results.get(each.id), each.id in results)

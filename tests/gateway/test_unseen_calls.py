@@ -198,5 +198,5 @@ def test_a_call_that_a_server_left_in_the_text_of_an_answer_may_have_been_run(ta
     left = answer('<tool_call>{"name": "refund", "arguments": {}}</tool_call>')
     seen = talk([left, answer(), answer()], [said(), said()], [said()])
     assert "<tool_call>" in seen[0].missing
-    assert "`reportsTools: true` if the text is intended" in seen[0].missing
+    assert "If the text is intended, add `reportsTools: true`" in seen[0].missing
     assert seen[1].missing is None
