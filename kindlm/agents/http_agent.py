@@ -110,10 +110,11 @@ class Posted(Served):
         return _read_answer(answer, Reading(may_lack_text=True), protocol)
 
     def sends_system_text(self) -> bool:
-        protocol, sends_system = self.named_protocol, self.body is None and self.form == "messages"
-        if protocol is not None:
-            sends_system = protocol.sends_system
-        return sends_system or not {"messages", "system"}.isdisjoint(placeholders(self.body))
+        if protocol := self.named_protocol:
+            by_form = protocol.sends_system
+        else:
+            by_form = self.body is None and self.form == "messages"
+        return by_form or not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
         sends_context = self.body is None and self.form in ("query", "route")

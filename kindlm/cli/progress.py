@@ -54,7 +54,9 @@ _CALLEES = {"judge": "a judge", "simulate": "the simulated user", "drift": "an e
 
 def kind_of_progress(console: Console, *, shown: bool) -> type[ProgressView]:
     """Return the class that shows the progress of a run on a console."""
-    return ProgressView if not shown else _Line if console.is_terminal else _Lines
+    if not shown:
+        return ProgressView
+    return _Line if console.is_terminal else _Lines
 
 
 @dataclass(eq=False)
