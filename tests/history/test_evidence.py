@@ -123,6 +123,16 @@ def test_one_sample_says_how_many_repeats_would_settle_it() -> None:
     assert _judge(_pair((1, 1), (0, 1))).tests["it"].repeats_to_settle == 3
 
 
+def test_a_suspicion_needs_more_repeats_than_there_are() -> None:
+    fell, rose = _pair((3, 3), (0, 3)), _pair((0, 3), (3, 3))
+    found = judge_pair({"fell": fell, "rose": rose}).tests
+    assert {test.strength for test in found.values()} == {Strength.SUSPECTED}
+    assert {name: test.repeats_to_settle for name, test in found.items()} == {"fell": 4, "rose": 4}
+    fell, rose = _pair((4, 4), (0, 4)), _pair((0, 4), (4, 4))
+    found = judge_pair({"fell": fell, "rose": rose}).tests
+    assert {test.strength for test in found.values()} == {Strength.CONFIRMED}
+
+
 def test_what_is_decided_needs_no_repeats() -> None:
     assert _judge(_pair((3, 3), (0, 3))).tests["it"].repeats_to_settle is None
     assert _judge(_pair((2, 3), (2, 3))).tests["it"].repeats_to_settle is None

@@ -258,7 +258,10 @@ def _lower_scores(high: Side, low: Side, threshold: float) -> tuple[str, ...]:
 def _repeats_needed(
     pair: TestPair, before: Side, after: Side, change: Change, level: float
 ) -> int | None:
-    """Return the fewest repeats per side that would confirm the change of a pass rate or score."""
+    """Return the fewest repeats per side that would confirm the change of a pass rate or score.
+
+    It is more than there are: among other tests that changed, they were not enough.
+    """
     is_better = change is Change.IMPROVED
     scores = _score_pairs(after, before) if is_better else _score_pairs(before, after)
     needed = [tables.score_repeats_needed(*both, SCORES_LEVEL) for both in scores.values()]
@@ -267,7 +270,9 @@ def _repeats_needed(
             old, new = (counts.passed / counts.n for counts in (rate.before, rate.all_after))
             high, low = (new, old) if is_better else (old, new)
             needed.append(pass_rates.repeats_needed(high, low, level))
-    return min((n for n in needed if n is not None), default=None)
+    fewest = min((n for n in needed if n is not None), default=None)
+    present = min(min(rate.before.n, rate.all_after.n) for _, rate in pair.rates)
+    return None if fewest is None else max(fewest, present + 1)
 
 
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
