@@ -168,6 +168,19 @@ def test_a_change_in_the_middle_of_a_long_prompt_is_shown(
     assert "keep.\\nFirst[- apologise-]{+ refund+}.\\nBe polite" in text
 
 
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_a_change_at_the_end_of_a_long_list_is_shown(history: History, form: DiffFormat) -> None:
+    for run, reply in (("before", "apologise"), ("after", "refund")):
+        writer = history.run(run)
+        fake = {"replies": [*[{"text": f"That is answer {n}."} for n in range(9)], {"text": reply}]}
+        config = json.dumps({"config": {"providers": {"fake": fake}}})
+        writer.suite("s", tests=[Make.planned("a")], config_hash=run, config=config)
+        writer.execution("a")
+        writer.finish()
+    text = " ".join(html.unescape(written(compared(history), form)).split())
+    assert '"[-apologise-]{+refund+}"' in text
+
+
 @pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
 def test_markdown_shows_what_models_wrote_only_as_code(
     attack: str, request: pytest.FixtureRequest

@@ -5,6 +5,7 @@ Reports of a run use some of them to show what changed since the previous run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -116,16 +117,18 @@ def marked(edit: Edit, text: str) -> str:
 def change_text(change: ChangedValue) -> str:
     """Return how an argument or a setting changed: `49.99 → 60.0`, `added "now"`, `removed 3`.
 
-    Of a long text, only the changes are shown, with some context.
+    Of a long text, list or mapping, only the changes are shown, with some context.
     """
     if change.before is ABSENT:
         return f"added {json_shown(change.after, _VALUE)}"
     before = json_shown(change.before, _VALUE)
     if change.after is ABSENT:
         return f"removed {before}"
-    both = (change.before, change.after)
+    both = [change.before, change.after]
+    if not any(isinstance(value, str) for value in both):
+        both = [json.dumps(value, ensure_ascii=False) for value in both]
     if all(isinstance(value, str) for value in both) and max(map(len, both)) > _VALUE:
-        # Of long texts, such as prompts, the beginnings are mostly the same.
+        # Of long values, such as prompts, the beginnings are mostly the same.
         words = diff_words(*both)
         if any(edit is not Edit.KEPT for edit, _ in words.segments):
             parts = (marked(*segment) for segment in excerpt(words, 3 * _VALUE))
