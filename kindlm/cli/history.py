@@ -1,7 +1,7 @@
 """Opens the history for commands that read it, and finds the runs that users name.
 
 An error ends the command with a message. Tables of an older version of kindlm are updated first,
-without writing an event.
+without writing an event. Commands that merge or erase share `remove_copies`.
 """
 
 from __future__ import annotations
@@ -238,6 +238,22 @@ def warn_of_withheld(texts: int, file: Path) -> None:
             f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
             "A copy of the history that has them fills them in: kindlm history merge COPY",
         )
+
+
+def remove_copies(history: Path) -> None:
+    """Remove the search index and unfinished backups; warn if the index cannot be removed."""
+    from kindlm.history.search import index_file, remove_index
+    from kindlm.recording.history_file import remove_unfinished_backups
+
+    try:
+        remove_index(history)
+    except OSError as error:
+        warn(
+            f"{index_file(history)} cannot be removed: {error.strerror or error}. It may hold"
+            " words of what was erased.",
+            "Delete that file: it is made anew when somebody searches.",
+        )
+    remove_unfinished_backups(history.parent)
 
 
 def commit_named(revision: str) -> str | None:

@@ -1,7 +1,8 @@
-"""Opens the log that runs are recorded in, and names new streams."""
+"""Opens the log that runs are recorded in, names new streams, and knows the files beside it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from contextlib import suppress
@@ -14,6 +15,9 @@ from kindlm_store import EventLog, Redactor
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _ID_LENGTH = 8
+
+UNFINISHED_BACKUP = ".kindlm-part"
+"""The end of the name of a backup in progress."""
 
 _IGNORED = """\
 # What kindlm recorded. The schema lets editors complete kindlm.yaml.
@@ -35,6 +39,18 @@ def new_journal() -> str:
 def files_of(database: Path) -> list[Path]:
     """Return the file of a history, and the files that SQLite may keep beside it."""
     return [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
+
+
+def remove_unfinished_backups(folder: Path) -> None:
+    """Remove the backups of killed processes in a folder: they hold all content of a history.
+
+    The process of a backup in progress holds a lock on it.
+    """
+    for part in folder.glob(f".*{UNFINISHED_BACKUP}"):
+        with suppress(OSError), part.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for each in files_of(part):
+                each.unlink(missing_ok=True)
 
 
 def make_folder(database: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,16 +22,17 @@ from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, section, texts
-from kindlm.errors import Err, SourceLocation, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, put_in, unset_in
-from kindlm.secrecy import entry_secrets
+from kindlm.secrecy import entry_secrets, secret_parts
 from kindlm.section import Described, FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
 from kindlm.values import filled
+from kindlm.wording import shown
 
 AGENT = "agent"
 """The default name of the agent under test."""
@@ -185,6 +187,29 @@ def agent_config(
         return None
     whole.agent.choose(options)
     return whole.agent
+
+
+def agent_at(url: str) -> Result[AgentConfig]:
+    """Return the agent at a URL, or an error. A secret in it is one: files will contain the URL."""
+    if any(secret_parts(url)):
+        return Err(secret_in_url())
+    if found := re.search(r"\{\{(?!env\.).*?\}\}", url):
+        message = f"kindlm does not fill in {shown(found[0])} in the URL of an agent."
+        return Err(misuse(message, "It sends the message in the body of the request."))
+    reporter = Reporter("", Document(), TOML)
+    config = agent_config({"type": "http", "url": url}, reporter)
+    if config is not None:
+        return Ok(config)
+    first = reporter.diagnostics[0].error
+    return Err(misuse(f"The URL of the agent is invalid: {first.message}.", first.hint))
+
+
+def secret_in_url() -> KindlmError:
+    """Return the error that the URL of an agent has a secret."""
+    return misuse(
+        "The URL of the agent holds a secret, which would be written into a file.",
+        "Name the agent in kindlm.toml, with ${env.NAME} for that.",
+    )
 
 
 def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:

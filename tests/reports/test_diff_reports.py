@@ -16,10 +16,10 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
-from kindlm.cli.commands.diff import write_diff
 from kindlm.cli.options import DiffFormat
 from kindlm.events.run import GitState
 from kindlm.history.diff.run_diff import RunDiff
+from kindlm.reports.diff import write_diff
 from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.report_registry import ReportOptions
 

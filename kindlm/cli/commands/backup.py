@@ -1,7 +1,4 @@
-"""`kindlm history backup`: copy a history while it is in use, and check the copy.
-
-Commands that erase content call `remove_copies`, since unfinished backups may hold it, too.
-"""
+"""`kindlm history backup`: copy a history while it is in use, and check the copy."""
 
 from __future__ import annotations
 
@@ -13,19 +10,16 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from kindlm.cli.console import fail, note, refuse, warn
+from kindlm.cli.console import fail, note, refuse
 from kindlm.cli.history import existing_history
 from kindlm.cli.history_errors import salvage_hint
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.recording.history_file import files_of
+from kindlm.recording.history_file import UNFINISHED_BACKUP, files_of, remove_unfinished_backups
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.database import code_of
-
-_UNFINISHED = ".kindlm-part"
-"""The end of the name of a backup in progress."""
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -47,11 +41,11 @@ def backup_command(
             f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
         )
     # Renamed once it is complete and checked.
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_UNFINISHED}")
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{UNFINISHED_BACKUP}")
     locked = None
     try:
         with closing(open_reader(source)) as reader:
-            _remove_unfinished(file.parent)
+            remove_unfinished_backups(file.parent)
             # Locked until it is complete, and only for its owner.
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
             locked = os.open(part, flags, 0o600)
@@ -98,30 +92,3 @@ def _unlike(what: str, source: Path) -> KindlmError:
         f"No backup was made: the history differs from what was recorded: {what}.",
         f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
     )
-
-
-def remove_copies(history: Path) -> None:
-    """Remove the search index and unfinished backups; warn if the index cannot be removed."""
-    from kindlm.history.search import index_file, remove_index
-
-    try:
-        remove_index(history)
-    except OSError as error:
-        warn(
-            f"{index_file(history)} cannot be removed: {error.strerror or error}. It may hold"
-            " words of what was erased.",
-            "Delete that file: it is made anew when somebody searches.",
-        )
-    _remove_unfinished(history.parent)
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Remove the backups of killed processes in a folder: they hold all content of a history.
-
-    The process of a backup in progress holds a lock on it.
-    """
-    for part in folder.glob(f".*{_UNFINISHED}"):
-        with suppress(OSError), part.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for each in files_of(part):
-                each.unlink(missing_ok=True)

@@ -162,9 +162,9 @@ def compare_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    from kindlm.cli.commands.diff import write_diff
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.recording.project import regression_threshold
+    from kindlm.reports.diff import write_diff
     from kindlm.reports.diff.phrases import completing_command, lacking_text
 
     threshold = or_fail(regression_threshold(existing_history(db).root))

@@ -12,6 +12,7 @@ import typer
 
 from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import open_recorded
+from kindlm.cli.new_project import create_project
 from kindlm.cli.options import argument
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
@@ -70,8 +71,6 @@ def demo_command(
 
 def _write_files(folder: Path, agent: Path) -> None:
     """Write the files of the demo, unless they exist; refuse a folder with other content."""
-    from kindlm.cli.commands.init import create_project
-
     mark = folder / ".kindlm" / "demo"
     if mark.exists():
         if agent.exists() and agent.read_text("utf-8", "replace") not in (_GOOD, _CHANGED):

@@ -8,9 +8,8 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -38,14 +37,13 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, not_there
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold
+from kindlm.reports.diff import write_diff
 from kindlm.reports.untrusted import plain
 from kindlm.wording import first_of
 
 if TYPE_CHECKING:
-    from kindlm.history.diff.run_diff import RunDiff
     from kindlm.history.run_names import Side
     from kindlm.recording.project import Project
-    from kindlm.reports.report_registry import ReportOptions
 
 _PATIENCE_S = 20.0
 """How long to wait for an unreachable server. After that, the local history may be enough."""
@@ -236,11 +234,6 @@ def _keep_comment(text: str, *, create: bool = True) -> None:
         note("There is no comment to write: no pull request started this workflow.")
     except CommentError as error:
         warn(f"The comment on the pull request could not be written: {error}.")
-
-
-def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:
-    """Write a comparison in one of its formats."""
-    import_module(f"kindlm.reports.diff.{form}").write_diff(diff, out, options)
 
 
 def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_default: bool) -> None:

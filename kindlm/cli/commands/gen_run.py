@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.cli.commands.gen import GenOptions
-from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import find_execution, open_recorded, open_view, project_here
 from kindlm.cli.options import refuse_together
@@ -40,8 +39,10 @@ from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
+    agent_at,
     load_configuration,
     provider_fault,
+    secret_in_url,
 )
 from kindlm.wording import count
 from kindlm_store import Redactor

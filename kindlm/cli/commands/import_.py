@@ -14,9 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from kindlm.cli.commands.backup import remove_copies
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import merged_besides, project_here, warn_of_withheld
+from kindlm.cli.history import merged_besides, project_here, remove_copies, warn_of_withheld
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.errors import SourceLocation, broken
 from kindlm.events import merge_of

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import chdir, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import typer
 
-from kindlm.cli.commands.schema import schema_text
-from kindlm.cli.console import ask, can_ask, note, or_fail, refuse
+from kindlm.cli.console import ask, can_ask, note, or_fail
+from kindlm.cli.new_project import create_project, quoted
 from kindlm.cli.options import argument, flag, option
-from kindlm.errors import DOCS, Err, KindlmError, Ok, Result, misuse
+from kindlm.errors import DOCS, Err
 from kindlm.values import is_url, url_meant
-from kindlm.wording import shown
-
-if TYPE_CHECKING:
-    from kindlm.config.target_schema import AgentConfig
 
 _MODELS = {
     "openai": ("gpt-4o-mini", "OPENAI_API_KEY"),
@@ -61,16 +56,6 @@ KINDS = (*_OBJECTS, *_SERVICES, _PROGRAM)
 _ASK = "ask"
 """The value of `--agent` without a value."""
 
-_SCHEMA = Path(".kindlm", "kindlm.schema.json")
-_IGNORED = f"""\
-# What kindlm recorded. The schema stays: it lets editors complete kindlm.yaml.
-.kindlm/*
-!{_SCHEMA.as_posix()}
-"""
-
-_UNWRITABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufdd0\ufffe\uffff]")
-"""Characters that JSON does not escape, and that YAML or TOML refuses."""
-
 
 def init_command(
     folder: Path = argument("DIR", "Folder to write to.", default=Path()),
@@ -94,6 +79,8 @@ def init_command(
         hint = "leave --template out; a URL goes with --template scenario"
         raise typer.BadParameter(hint, param_hint="--agent")
     if agent is not None and (template or "://" in agent):
+        from kindlm.scenarios.configuration import agent_at
+
         or_fail(agent_at(agent))
     if template == "scenario":
         _init_scenarios(folder, agent, force=force)
@@ -169,40 +156,13 @@ def _model(text: str) -> str:
 
 
 def _url(text: str) -> str:
+    from kindlm.scenarios.configuration import agent_at
+
     url = text.strip()
     found = agent_at(url) if url else None
     if isinstance(found, Err):
         raise typer.BadParameter(found.error.message)
     return url
-
-
-def agent_at(url: str) -> Result[AgentConfig]:
-    """Return the agent at a URL, or an error. A secret in it is one: files will contain the URL."""
-    from kindlm.config.diagnostics import Reporter
-    from kindlm.document import Document
-    from kindlm.scenarios.configuration import agent_config
-    from kindlm.secrecy import secret_parts
-    from kindlm.spelling import TOML
-
-    if any(secret_parts(url)):
-        return Err(secret_in_url())
-    if found := re.search(r"\{\{(?!env\.).*?\}\}", url):
-        message = f"kindlm does not fill in {shown(found[0])} in the URL of an agent."
-        return Err(misuse(message, "It sends the message in the body of the request."))
-    reporter = Reporter("", Document(), TOML)
-    config = agent_config({"type": "http", "url": url}, reporter)
-    if config is not None:
-        return Ok(config)
-    first = reporter.diagnostics[0].error
-    return Err(misuse(f"The URL of the agent is invalid: {first.message}.", first.hint))
-
-
-def secret_in_url() -> KindlmError:
-    """Return the error that the URL of an agent has a secret."""
-    return misuse(
-        "The URL of the agent holds a secret, which would be written into a file.",
-        "Name the agent in kindlm.toml, with ${env.NAME} for that.",
-    )
 
 
 _FORM = (
@@ -325,64 +285,3 @@ def _command(text: str) -> str:
         if shlex.split(text):
             return text.strip()
     raise typer.BadParameter("A command, please, such as node server.mjs.")
-
-
-def create_project(
-    folder: Path, template: str, values: Mapping[str, str], *, overwrite: bool
-) -> list[Path]:
-    """Write the files of a template into a folder, and return their paths.
-
-    `values` replace the marks of the template. Without `overwrite`, the command ends if one of the
-    files exists. Lines for .gitignore and .env are added to existing files.
-    """
-    source = Path(__file__).parents[1] / "templates" / template
-    marks = {"__PROJECT__": quoted(folder.resolve().name or "my-project"), **values}
-    mark = re.compile("|".join(map(re.escape, marks)))
-    texts = {
-        file.relative_to(source).as_posix(): mark.sub(
-            lambda found: marks[found[0]], file.read_text("utf-8")
-        )
-        for file in sorted(source.rglob("*"))
-        if file.is_file() and file.suffix != ".pyc"
-    }
-    settings = texts.pop("env", "")  # lines for .env
-    existing = [folder / name for name in texts if (folder / name).exists()]
-    if existing and not overwrite:
-        verb = "exists" if len(existing) == 1 else "exist"
-        refuse(
-            f"{', '.join(map(str, existing))} already {verb}; nothing was written.",
-            "Overwrite with --force, or name another folder: kindlm init DIR",
-        )
-    if "kindlm.yaml" in texts:
-        texts[str(_SCHEMA)] = schema_text()
-    written = [folder / name for name in texts]
-    for path, text in zip(written, texts.values(), strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())  # encoded first: an error leaves no empty file
-    if _add(folder / ".gitignore", _IGNORED, unless=".kindlm"):
-        written.append(folder / ".gitignore")
-    if settings:
-        first = next(line for line in settings.splitlines() if "=" in line)
-        if _add(folder / ".env", settings, unless=first.partition("=")[0]):
-            written.append(folder / ".env")
-    return written
-
-
-def quoted(text: str) -> str:
-    """Return a text as a string of YAML and of TOML.
-
-    This is JSON, in which a "?" replaces the characters that those refuse.
-    """
-    return json.dumps(_UNWRITABLE.sub("?", text), ensure_ascii=False)
-
-
-def _add(path: Path, text: str, *, unless: str) -> bool:
-    """Add a text to a file, unless one of its lines begins with `unless`."""
-    present = path.read_text("utf-8", errors="replace") if path.exists() else ""
-    if any(line.strip().lstrip("/").startswith(unless) for line in present.splitlines()):
-        return False
-    separator = "" if not present or present.endswith("\n") else "\n"
-    blank = "\n" if present else ""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"{separator}{blank}{text}")
-    return True

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.commands.backup import remove_copies
 from kindlm.cli.console import fail, note, show, warn
-from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
+from kindlm.cli.history import (
+    db_option,
+    merged_besides,
+    project_here,
+    remove_copies,
+    warn_of_withheld,
+)
 from kindlm.cli.history_errors import RESTORE
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there

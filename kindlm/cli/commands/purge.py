@@ -12,9 +12,8 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.commands.backup import remove_copies
 from kindlm.cli.console import fail, note, refuse, warn
-from kindlm.cli.history import named_run
+from kindlm.cli.history import named_run, remove_copies
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_erased_before

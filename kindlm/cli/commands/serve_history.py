@@ -13,10 +13,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.commands.backup import remove_copies
 from kindlm.cli.commands.token import usable_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
-from kindlm.cli.history import project_here
+from kindlm.cli.history import project_here, remove_copies
 from kindlm.cli.journal import recorder_of
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_erased_before, parse_since

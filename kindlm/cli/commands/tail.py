@@ -20,7 +20,6 @@ from kindlm.cli.console import note, or_fail
 from kindlm.cli.history import commit_named, open_history, report_options
 from kindlm.cli.options import DATABASE, RUN_OR_GROUP
 from kindlm.history.groups import Group, find_group, shards_of
-from kindlm.history.masking import as_shown
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
@@ -28,6 +27,7 @@ from kindlm.history.runs import Run
 from kindlm.outcome import Status
 from kindlm.reports.facts import verdict_of
 from kindlm.reports.figures import duration, money
+from kindlm.reports.terminal.execution_text import why_not_passed
 from kindlm.reports.terminal.page import MARKS, Page, Part
 from kindlm.reports.untrusted import one_line
 
@@ -36,8 +36,6 @@ _LOOK_EVERY_S = 0.25
 _SILENT_S = 150.0
 """After so long without an event, and without a local process, a group has ended. A worker that is
 silent for a minute is replaced."""
-
-_MESSAGE_LIMIT = 160
 
 _SINCE = """
 SELECT version, type, subject, data FROM event_log
@@ -147,10 +145,3 @@ class _Tail:
 
 def _name(execution: ExecutionView) -> str:
     return f"{one_line(execution.test)} · {one_line(execution.target)} #{execution.repeat}"
-
-
-def why_not_passed(view: RunView, execution: ExecutionView) -> str:
-    """Return why an execution did not pass: its error, or the first failed check."""
-    last = as_shown(view.attempts(execution))[0][-1]
-    wrong = (check.message for check in last.assertions if check.is_wrong and check.message)
-    return one_line(last.execution.error or next(wrong, ""), _MESSAGE_LIMIT)

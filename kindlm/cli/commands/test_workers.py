@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
 
 from kindlm.bounds import SCHEDULERS
-from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_tables
 from kindlm.cli.history_errors import disk_full
@@ -45,6 +44,7 @@ from kindlm.recording.request import RunRequest, Watcher
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import suite_secrets
+from kindlm.reports.terminal.execution_text import why_not_passed
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import TokenStore

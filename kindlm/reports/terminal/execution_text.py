@@ -24,6 +24,7 @@ from kindlm.reports.terminal.page import MARKS, Page, Part
 from kindlm.reports.untrusted import bounded, one_line
 from kindlm.transcript import not_sent
 
+_REASON = 160
 _TEXT = 20_000
 _VALUE = 2_000
 _RAW = 50_000
@@ -259,3 +260,10 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
         page.line(f"… and {more} more places", indent=4)
     if page.verbose and assertion.trace:
         page.line((bounded(assertion.trace, _TEXT), "dim"), indent=4)
+
+
+def why_not_passed(view: RunView, execution: ExecutionView) -> str:
+    """Return why an execution did not pass: its error, or the first failed check."""
+    last = as_shown(view.attempts(execution))[0][-1]
+    wrong = (check.message for check in last.assertions if check.is_wrong and check.message)
+    return one_line(last.execution.error or next(wrong, ""), _REASON)
