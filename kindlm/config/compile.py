@@ -20,10 +20,10 @@ from kindlm.config.entries import recorded_name
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
+from kindlm.config.rows import part_name
 from kindlm.config.schema import NO_SERVER, KindlmConfig, UploadConfig
 from kindlm.config.simulated_tools import compile_server_tools, compile_tool
 from kindlm.config.target_schema import AgentConfig, ModelConfig, ReadyConfig, ServeConfig
-from kindlm.config.templates import part_name
 from kindlm.config.test_schema import CallConfig, TestConfig
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Path

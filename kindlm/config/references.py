@@ -7,22 +7,27 @@ wrong type. So they also find the errors of a file that has schema errors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, product
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import sections_of
-from kindlm.config.files import ReferencedFiles, check_files, check_template
+from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file, report_schema
+from kindlm.config.json_schemas import report_inline_schema
+from kindlm.config.rows import MAX_ROWS, part_name
 from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
-from kindlm.config.templates import check_rows, check_templates, part_name
-from kindlm.document import Path, Raw, items, prompts_of, section
-from kindlm.errors import ErrorCode
+from kindlm.config.templates import check_templates
+from kindlm.document import Path, Raw, dotted, items, prompts_of, section
+from kindlm.errors import DOCS, Err, ErrorCode, Ok
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.suggestions import hint_for, suggest
 
 _ALONE = frozenset({"command", "call"})
 """The keys of tests that need no model, prompt or input."""
+
+_MAX_ERRORS = 20
+"""The most rows of a file whose errors are reported."""
 
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -48,10 +53,10 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
         placed = (((*path, *place), tool) for place, tool in items(test, "tools"))
         check_unique(placed, "name", "tool", reporter)
         check_tools(path, test, reporter, files)
-    check_files(raw, reporter, files)
-    check_rows(raw, reporter, files)
+    _check_files(raw, reporter, files)
+    _check_rows(raw, reporter, files)
     check_templates(raw, reporter, files)
-    check_template(raw, reporter, files)
+    _check_template(raw, reporter, files)
     upload = section(raw, "upload")
     if upload.get("enabled") is True and upload.get("apiUrl", NO_SERVER) == NO_SERVER:
         message = "`upload.enabled` needs the address of your own history server"
@@ -234,3 +239,87 @@ def _mcp_server_ids(raw: Raw) -> list[str]:
         for _, agent in items(raw, "agents")
         if agent.get("adapter", agent.get("type")) == "mcp"
     ]
+
+
+def _check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report missing files, files outside the folder, and files that are no valid JSON Schema."""
+    for name, prompt in section(raw, "prompts").items():
+        for key in FILE_KEYS:
+            file = prompt.get(key) if isinstance(prompt, dict) else None
+            if isinstance(file, str) and file:
+                where: Path = ("prompts", name, key)
+                found = files.text(file)
+                report_file(where, file, found, reporter)
+                if key == "userFile" and isinstance(found, Ok) and not found.value.strip():
+                    message = f'"{file}" holds no message'
+                    reporter.error(where, message, "Write what the user says", reason="file")
+    for path, test in items(raw, "tests"):
+        for place, part, written in sections_of(test, path):
+            for at, kind, value in part.references(written):
+                where = (*place, *at)
+                if isinstance(value, dict):
+                    report_inline_schema(where, value, dotted(where), reporter)
+                elif isinstance(value, str) and value and kind == "schema":
+                    report_schema(where, value, files, reporter)
+                elif isinstance(value, str) and value:
+                    report_file(where, value, files.function(value), reporter)
+
+
+def _check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report the errors in files of rows, and rows whose cases have the same name."""
+    names = {str(test.get("name")) for _, test in items(raw, "tests")}
+    total = 0
+    for path, test in items(raw, "tests"):
+        name = test.get("varsFrom")
+        if not isinstance(name, str) or not name:
+            continue
+        found = files.rows(name)
+        report_file((*path, "varsFrom"), name, found, reporter)
+        if isinstance(found, Err):
+            continue
+        for error in found.value.errors[:_MAX_ERRORS]:
+            place, message = (*path, "varsFrom"), str(error)
+            reporter.error_in_file(
+                place, name, error.line, message, error.hint, reason="rows", source=error.source
+            )
+        rows, prompts = found.value.rows, dict.fromkeys(prompts_of(test).values())
+        of_test = str(test.get("name"))
+        parts = [part_name(of_test, each) for each in prompts] if len(prompts) > 1 else [of_test]
+        if total <= MAX_ROWS < total + len(rows):
+            message = f"The tests of this file have more than {MAX_ROWS:,} rows together"
+            reporter.error((*path, "varsFrom"), message, "Split the suite", reason="limit")
+        total += len(rows)
+        for row, part in product(rows, parts):
+            full = part_name(part, row.id)
+            if full in names:
+                message = f'The row "{row.id}" creates a second test named "{full}"'
+                hint, at = "Rename one of the two tests", (*path, "name")
+                reporter.error(at, message, hint, reason="duplicate_test", value=full)
+
+
+def _check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report a template of the compliance report that is missing, invalid or unused."""
+    compliance, place = section(raw, "compliance"), ("compliance", "template")
+    file = compliance.get("template")
+    if not isinstance(file, str) or not file:
+        return
+    if compliance.get("framework") != "custom":
+        message = "Only the framework `custom` uses a template"
+        reporter.warning(place, message, reason="unused_template")
+        return
+    text = files.text(file)
+    report_file(place, file, text, reporter)
+    if isinstance(text, Err):
+        return
+    from jinja2 import Environment, TemplateSyntaxError  # few suites have a template
+
+    try:
+        Environment(autoescape=True).parse(text.value)
+    except TemplateSyntaxError as error:
+        problem = f"{file}, line {error.lineno}: {error.message}"
+    except RecursionError:
+        problem = f"{file}: it nests too deeply"
+    else:
+        return
+    hint = f"What a template may hold: {DOCS}/how-to/compliance/"
+    reporter.error(place, problem, hint, reason="template")

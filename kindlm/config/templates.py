@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import product, takewhile
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kindlm.checks.guardrails import CANARY
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import expect_sections
-from kindlm.config.files import FILE_KEYS, MAX_ROWS, ReferencedFiles, RowFile, report_file
+from kindlm.config.files import FILE_KEYS, ReferencedFiles
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
+from kindlm.config.rows import RowFile
 from kindlm.document import Path, Raw, expectations, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
@@ -150,44 +151,7 @@ def _as_written(name: str) -> str:
 
 
 _MAX_SHOWN = 20
-"""The most rows of a file whose errors are reported, and variables that a message lists."""
-
-
-def part_name(test: str, part: str) -> str:
-    """Return the name of the case for a row of a test, or for one of several prompts."""
-    return f"{test} [{part}]"
-
-
-def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report the errors in files of rows, and rows whose cases have the same name."""
-    names = {str(test.get("name")) for _, test in items(raw, "tests")}
-    total = 0
-    for path, test in items(raw, "tests"):
-        name = test.get("varsFrom")
-        if not isinstance(name, str) or not name:
-            continue
-        found = files.rows(name)
-        report_file((*path, "varsFrom"), name, found, reporter)
-        if isinstance(found, Err):
-            continue
-        for error in found.value.errors[:_MAX_SHOWN]:
-            place, message = (*path, "varsFrom"), str(error)
-            reporter.error_in_file(
-                place, name, error.line, message, error.hint, reason="rows", source=error.source
-            )
-        rows, prompts = found.value.rows, dict.fromkeys(prompts_of(test).values())
-        of_test = str(test.get("name"))
-        parts = [part_name(of_test, each) for each in prompts] if len(prompts) > 1 else [of_test]
-        if total <= MAX_ROWS < total + len(rows):
-            message = f"The tests of this file have more than {MAX_ROWS:,} rows together"
-            reporter.error((*path, "varsFrom"), message, "Split the suite", reason="limit")
-        total += len(rows)
-        for row, part in product(rows, parts):
-            full = part_name(part, row.id)
-            if full in names:
-                message = f'The row "{row.id}" creates a second test named "{full}"'
-                hint, at = "Rename one of the two tests", (*path, "name")
-                reporter.error(at, message, hint, reason="duplicate_test", value=full)
+"""The most variables, and rows that lack one, that messages list."""
 
 
 def check_variables(

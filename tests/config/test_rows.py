@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.config import files as rows_module
-from kindlm.config.files import read_rows
+from kindlm.config.rows import read_rows
 from kindlm.errors import checked
 
 
@@ -183,7 +182,7 @@ def test_a_value_may_be_as_long_as_the_file(load_rows: Any) -> None:
 
 
 def test_too_many_rows_are_refused(load_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "MAX_ROWS", 3)
+    monkeypatch.setattr("kindlm.config.rows.MAX_ROWS", 3)
     [(_, line, message)] = problems(load_rows("r.csv", "message\n" + "a\n" * 5))
     assert (line, message) == (5, "The file holds more than 3 rows")
 

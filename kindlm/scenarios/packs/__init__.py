@@ -20,7 +20,7 @@ from kindlm.config import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
-from kindlm.config.templates import part_name
+from kindlm.config.rows import part_name
 from kindlm.dataclass import replace
 from kindlm.document import Node, section
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
