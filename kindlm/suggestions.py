@@ -30,7 +30,7 @@ _FOREIGN = {
     "input": "ask content message messages msg query question request says text turns user",
     "conversation": "steps turns",
     "agents": "endpoint target targets url",
-    "models": "agents llm llms provider providers target targets",
+    "models": "agent agents llm llms provider providers target targets",
     "endpoint": "address baseurl host uri",
     "tests": "cases evals examples scenarios testcases",
     "vars": "context inputs values variables",
@@ -92,15 +92,21 @@ def _squashed(name: str) -> str:
     return name.casefold().replace("_", "").replace("-", "")
 
 
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
+    """Return `Did you mean …?` with the candidate that a name resembles; None if none does."""
+    names = list(candidates)
+    close = suggest(name, names) or _same_words(name, names)
+    return close and f'Did you mean "{close}"?'
+
+
 def hint_for(name: str, candidates: Iterable[str], known: str, more: str = "") -> str:
     """Return `Did you mean …?`, or the list of candidates, introduced by `known`, and `more`.
 
     Candidates that share a word with the name come first, since the list may be cut.
     """
     names = list(dict.fromkeys(candidates))
-    close = suggest(name, names) or _same_words(name, names)
-    if close is not None:
-        return f'Did you mean "{close}"?'
+    if (meant := did_you_mean(name, names)) is not None:
+        return meant
     words = _words(name)
     names.sort(key=lambda each: words.isdisjoint(_words(each)))
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")

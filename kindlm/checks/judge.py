@@ -28,7 +28,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Score, Solid, Text
-from kindlm.suggestions import hint_for
+from kindlm.suggestions import did_you_mean
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
 from kindlm.wording import sentence, shown
@@ -127,7 +127,7 @@ class Judge(CheckSection, AskingCheck):
         if isinstance(ready, str) and ready not in READY:
             message = f"must be one of {', '.join(READY)}, but is {shown(ready)}"
             own = f"Write a criterion of your own as `criteria: {shown(ready)}`"
-            raise refuse(message, hint_for(ready, READY, "Allowed", own))
+            raise refuse(message, did_you_mean(ready, READY) or own)
         return ready
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, is_own, options_of_package, provided
 from kindlm.plugins import Check, Provider
 from kindlm.section import Described
-from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
+from kindlm.suggestions import ENDED, did_you_mean, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
 from kindlm.wording import count, cut, printable
 from kindlm.yaml_document import ScalarError, resolve_plain
@@ -293,8 +293,8 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         choices = [choice.strip("'") for choice in choices]
         if not isinstance(given, str) or len(choices) == 1:
             return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
-        hint = hint_for(given, choices, "Allowed")
-        return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
+        message = f"must be one of {', '.join(choices)}, but is {_shown(given)}"
+        return message, did_you_mean(given, choices)
     if kind == "string_too_short" or (kind == "too_short" and given == ""):
         return "must not be empty", None
     if kind == "string_pattern_mismatch":

@@ -139,6 +139,10 @@ tests:
     expect: {output: {contains: A1}}
 #> Did you mean "models"? For example: `models: [gpt]`
 ==
+agents: [{id: clerk, endpoint: "http://localhost:8000/chat"}]
+tests: {name: order, input: Where is my order A1?, agent: clerk, expect: {output: {contains: A1}}}
+#> Did you mean "models"? For example: `models: [gpt]`
+==
 provider: openai
 model: gpt-4o-mini
 temperature: 0

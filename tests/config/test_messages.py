@@ -436,6 +436,17 @@ def test_a_word_is_a_ready_criterion_or_is_written_as_ones_own(
 
 
 @pytest.mark.parametrize(
+    ("form", "hint"), [("jsn", 'Did you mean "json"?'), ("yaml", None)], ids=["close", "other"]
+)
+def test_the_choices_of_a_value_are_listed_once(
+    load: Any, minimal: str, form: str, hint: str | None
+) -> None:
+    (found,) = load(minimal.replace("contains: [hello]", f"format: {form}")).diagnostics
+    assert found.error.message.endswith(f'format must be one of text, json, but is "{form}"')
+    assert found.error.hint == hint
+
+
+@pytest.mark.parametrize(
     ("written", "instead", "said"),
     [
         ("{output: {contains: [hello]}}", "{judge: [{minScore: 1}]}", "tests[0].expect.judge[0] has no criterion"),

@@ -28,7 +28,7 @@ from kindlm.formats.discovery import PACK_MARK, Discovery, discover
 from kindlm.packages import installed
 from kindlm.scenarios.configuration import sandboxed
 from kindlm.scenarios.scenario_suite import Surroundings
-from kindlm.suggestions import suggest
+from kindlm.suggestions import did_you_mean
 from kindlm.wording import count, listed_names, shown
 from kindlm.yaml_document import read_document
 
@@ -40,9 +40,8 @@ def discover_pack(pack: str) -> Result[Discovery]:
     name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
     packs = installed(_GROUP)
     if not (known := packs.get(name, ())):
-        near = suggest(name, packs)
         message = f"There is no pack {shown(name)}. Installed: {', '.join(packs) or 'none'}."
-        hint = f'Did you mean "{near}"?' if near else "Install the package that it comes with."
+        hint = did_you_mean(name, packs) or "Install the package that it comes with."
         return Err(not_there(message, hint))
     if len(known) > 1:
         packages = ", ".join(sorted(each.package for each in known))
