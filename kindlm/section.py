@@ -131,7 +131,7 @@ class Table(Described):
 
 
 class Section(Table):
-    """A mapping of the file."""
+    """A mapping of a file whose keys are the names of its fields in camelCase."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 

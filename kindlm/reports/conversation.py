@@ -91,7 +91,7 @@ class Called:
 
     @property
     def judging(self) -> bool:
-        """Whether a judge was called, not the target."""
+        """Whether it does not call the target, but a judge, an embedder or a simulated user."""
         return self.view.purpose != "test"
 
     @property
