@@ -16,11 +16,12 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog, name_execution
+from kindlm.engine.agent_talk import AgentTalk
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.simulation import SimulatedTools, Tools, ToolServers
 from kindlm.engine.stage import ScriptedTrial
-from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, Talk, agent_of, first_messages
+from kindlm.engine.talk import HeldTalk, ModelTalk, Talk, agent_of, first_messages
 from kindlm.errors import ErrorCode, KindlmError, broken, error_text
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard

@@ -10,7 +10,7 @@ import pytest
 from evaluated import demand
 from virtual_time import LoopClock, run_at_once
 
-from kindlm.engine.observing import ObservedCalls
+from kindlm.engine.agent_talk import ObservedCalls
 from kindlm.engine.pace import Pace
 from kindlm.engine.resources import OneForEach
 from kindlm.errors import ErrorCode, KindlmError
