@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kindlm.scenarios.api import scenario
-    from kindlm.scenarios.checks import Checks, Pending, Verdict
+    from kindlm.scenarios.checks import Checks
     from kindlm.scenarios.trial import SyncTrial, Trial
     from kindlm.scenarios.under_test import AgentError, Persona, Reply
     from kindlm.scenarios.users import Conversed, SimulationError
+    from kindlm.scenarios.verdicts import Pending, Verdict
 
 __all__ = [
     "AgentError",
@@ -33,10 +34,11 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "api": ("scenario",),
-    "checks": ("Checks", "Pending", "Verdict"),
+    "checks": ("Checks",),
     "trial": ("SyncTrial", "Trial"),
     "under_test": ("AgentError", "Persona", "Reply"),
     "users": ("Conversed", "SimulationError"),
+    "verdicts": ("Pending", "Verdict"),
 }
 
 

@@ -39,8 +39,7 @@ from kindlm.cli.server_environ import server_environ
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog
 from kindlm.engine.resources import Steering
-from kindlm.engine.steady_loop import SteadyLoop
-from kindlm.engine.stop import SIGNAL_NAMES, Stop
+from kindlm.engine.stop import SIGNAL_NAMES, SteadyLoop, Stop
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard
 from kindlm.history.run_view import RunView

@@ -1,15 +1,19 @@
-"""Ends a run or an execution early: by a person, or at a limit of cost or time."""
+"""Ends a run or an execution early: by a person, or at a limit of cost or time.
+
+Its event loop goes on if code under test stops the clock, and ends the tasks that are left behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from kindlm.guard import guard
 from kindlm.money import exceeds, plain_usd
 from kindlm.transcript import Cost
 from kindlm.values import plain_number
@@ -293,3 +297,25 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
         # Python closes a coroutine that is no longer referenced: it raises inside, and waits. One
         # that catches that and retries would never end, so its task is never released.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
+
+
+class SteadyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock no test or fixture can stop."""
+
+    # Freezegun and the like replace the names of modules, and not the attributes of classes.
+    time = staticmethod(time.monotonic)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine, end the tasks that it left behind, and close the loop."""
+        with asyncio.Runner(loop_factory=lambda: self) as runner:
+            runner.run(_leaving_nothing(work))
+
+
+async def _leaving_nothing(work: Coroutine[Any, Any, None]) -> None:
+    # Test functions may start tasks and not wait for them, and block the loop at its end.
+    with guard.beating():
+        try:
+            await work
+        finally:
+            this = asyncio.current_task()
+            await cut_off(task for task in asyncio.all_tasks() if task is not this)

@@ -24,8 +24,7 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
 from kindlm.engine.attempt import Finished
-from kindlm.engine.steady_loop import SteadyLoop
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import SteadyLoop, Stop
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status

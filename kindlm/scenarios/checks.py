@@ -1,8 +1,7 @@
-"""Checks of a scenario, which record results and never raise; and the verdict of a judge."""
+"""Checks of a scenario, which record results and never raise."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import math
@@ -10,19 +9,9 @@ import re
 import threading
 import traceback
 from asyncio import Future
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,114 +20,17 @@ from kindlm.checks.base import Check
 from kindlm.checks.limits import Cost, Latency, TokenUsage
 from kindlm.checks.output import Ban, Demand, Schema
 from kindlm.checks.tool_calls import ToolCall
-from kindlm.dataclass import dataclass
 from kindlm.errors import SourceLocation, error_text
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
 from kindlm.scenarios.function_thread import FunctionThread, raise_unless_of_a_test
 from kindlm.scenarios.scope import Scope
-from kindlm.scenarios.under_test import Place, Reply
+from kindlm.scenarios.under_test import Place
+from kindlm.scenarios.verdicts import decided
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
-
-V = TypeVar("V")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verdict of a judge.
-
-    Attributes:
-        passed: whether the answer is as expected; None if the judge did not decide.
-        score: a number from 0 to 1; None if the judge did not decide.
-        reasoning: the reason, in the judge's words.
-    """
-
-    passed: bool | None
-    score: float | None
-    reasoning: str
-
-    def __bool__(self) -> bool:
-        """Return whether the answer is as expected; False if the judge did not decide."""
-        return self.passed is True
-
-
-def holds(value: object) -> bool | None:
-    """Return whether a value is true; None for a verdict, or several, without a decision.
-
-    Raises:
-        TypeError: the value is always true, such as an answer or a tuple with False.
-    """
-    if isinstance(value, _ALWAYS_TRUE) or inspect.isroutine(value):
-        if inspect.iscoroutine(value):
-            value.close()  # or Python warns of it, too
-        raise TypeError(f"a {type(value).__name__} is always true: none of it ran")
-    if isinstance(value, Verdict):
-        return value.passed
-    if isinstance(value, Reply):
-        raise TypeError("an answer is always true: return what must hold of it")
-    held = list(value.values()) if isinstance(value, Mapping) else value
-    items = held if isinstance(held, tuple | list) else ()
-    if items and all(isinstance(each, Verdict) for each in items):
-        decisions = [each.passed for each in items]
-        return False if False in decisions else None if None in decisions else True
-    if any(each is False or isinstance(each, Awaitable | Reply | Verdict) for each in items):
-        raise TypeError(f"a {type(value).__name__} is always true: check or await what it holds")
-    return bool(value)
-
-
-_ALWAYS_TRUE = (Awaitable, Iterator, AsyncIterator)
-
-Wait = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Blocks until a coroutine is done."""
-
-
-class Pending(Generic[V]):
-    """A running check by a judge: `await` it for the verdict, or ignore it.
-
-    The check runs by itself. kindlm records it before the scenario ends, awaited or not.
-    """
-
-    def __init__(
-        self,
-        results: Sequence[Future[CheckResult]],
-        read: Callable[[Sequence[CheckResult]], V],
-        wait: Wait | None = None,
-    ) -> None:
-        self._futures = results
-        self._read = read
-        self._wait = wait
-
-    def __await__(self) -> Generator[Any, None, V]:
-        """Wait for the verdict."""
-        return self._results().__await__()
-
-    def __bool__(self) -> bool:
-        """Raise: the verdict is not known yet."""
-        raise TypeError("this verdict was not awaited: write await t.judge(…), or (…).wait()")
-
-    def wait(self) -> V:
-        """Wait for the verdict in a scenario that is not `async`.
-
-        Raises:
-            RuntimeError: the scenario is `async`.
-        """
-        if self._wait is None:
-            raise RuntimeError("an async scenario awaits it: await t.judge(...)")
-        result: V = self._wait(self._results())
-        return result
-
-    async def _results(self) -> V:
-        # A timeout of the test around this `await` must not cancel the check.
-        return self._read([await asyncio.shield(each) for each in self._futures])
-
-
-def verdict_of(result: CheckResult) -> Verdict:
-    """Return the result of a check for a test."""
-    passed = {Outcome.PASSED: True, Outcome.FAILED: False}.get(result.outcome)
-    return Verdict(passed, result.score, result.reasoning or result.message)
 
 
 def required_text(argument: str, text: str) -> str:
@@ -363,13 +255,6 @@ class ConversationChecks(Checks):
         if self._recorder is not recorder:
             raise ValueError("this is the conversation of another trial")
         return self._scope
-
-
-def decided(value: object, code: str, message: str) -> CheckResult:
-    """Return the result of a check that a value decides, as in `holds`; `code` is for a failure."""
-    if (is_held := holds(value)) is None:
-        return base.undecided("The judge decided nothing.")
-    return base.passed() if is_held else base.failed(code, message)
 
 
 def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:

@@ -24,17 +24,14 @@ from kindlm.scenarios.checks import (
     CheckRecorder,
     Checks,
     ConversationChecks,
-    Pending,
     RequirementFailed,
-    Verdict,
-    decided,
     required_text,
-    verdict_of,
 )
 from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import AgentUnderTest, Persona, Place, Reply, SyncAgentUnderTest
 from kindlm.scenarios.users import Conversed, Lines, SimulatedUser, SimulationError, Stop
+from kindlm.scenarios.verdicts import Pending, Verdict, decided, verdict_of
 from kindlm.suite import Expectation
 from kindlm.transcript import Message
 

@@ -8,7 +8,7 @@ import pytest
 from checked_server import LoopbackServer
 from scenario_project import Project
 
-from kindlm.scenarios.checks import Verdict, holds
+from kindlm.scenarios.verdicts import Verdict, holds
 
 CHECKED = {
     "judge": 't.judge(reply, "polite?", threshold=3)',
