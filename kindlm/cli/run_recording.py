@@ -105,7 +105,7 @@ class Requested:
         with open_recorded(self.request.database, group, is_group=True) as view:
             first = None
             if view.group is not None and not view.group.complete:
-                from kindlm.reports.facts import higher_limit
+                from kindlm.reports.commands import higher_limit
 
                 first = f"kindlm test --resume {shlex.quote(group)}{higher_limit(reason)}"
             return self._report(view, first, reason)

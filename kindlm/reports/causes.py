@@ -21,9 +21,10 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
-from kindlm.reports.facts import json_shown, place, show_command, values_of
+from kindlm.reports.commands import place, show_command
+from kindlm.reports.conversation import values_of
 from kindlm.reports.figures import score_of_limit
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.untrusted import bounded, json_shown, one_line, visible
 from kindlm.wording import count, cut, first_of
 
 _SAID = 240

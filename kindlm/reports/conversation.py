@@ -1,8 +1,13 @@
-"""Arranges an execution for reading: messages and calls of each attempt, masked."""
+"""Arranges an execution for reading: its figures and assertions, its messages and calls.
+
+Messages and calls are masked.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from itertools import groupby
@@ -10,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.masking import Mask, masked_call, source_text
+from kindlm.history.queries import Paid, paid_for_execution
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -19,14 +25,94 @@ from kindlm.history.rows import (
     ToolCallView,
 )
 from kindlm.history.run_view import RunView
+from kindlm.outcome import CheckResult
+from kindlm.reports import figures
+from kindlm.reports.untrusted import bounded, json_shown, one_line, visible
 
 EXCERPTS = 10
 _CONTEXT = 60
+_LONG_NUMBER = 30
+_VALUE = 2_000
 
 
 def status_word(execution: ExecutionView) -> str:
     """Return the status of an execution in words, also if it did not finish."""
     return execution.status.value if execution.status else "not finished"
+
+
+def execution_facts(db: sqlite3.Connection, execution: ExecutionView) -> Iterator[tuple[str, str]]:
+    """Yield the figures of an execution, each with its name; safe to print."""
+    if execution.attempt > 1:
+        yield "attempts", str(execution.attempt)
+    if execution.answers:
+        yield "responses", f"{execution.answers:,}"
+        if execution.latency_ms:
+            yield "latency", figures.duration(execution.latency_ms)
+    # An execution that errored before any answer has no tokens to show.
+    if execution.input_tokens or execution.output_tokens:
+        yield "tokens", f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
+    if execution.cost_then_usd is not None:
+        yield "cost when recorded", figures.money(execution.cost_then_usd)
+    paid = paid_for_execution(db, execution.id)
+    if paid.total_usd:
+        yield "cost", figures.cost(paid)
+    elif execution.answers and execution.cost_then_usd is None:
+        # An imported execution may have a total cost without any recorded call.
+        unknown = paid.unknown if paid.total_usd is not None else 0
+        paid = Paid(execution.cost_usd, unknown=unknown or execution.cost_usd is None)
+        yield "cost", figures.cost(paid)
+    if execution.finish_reason:
+        yield "finish reason", one_line(execution.finish_reason)
+
+
+def assertion_name(assertion: AssertionView) -> str:
+    """Return the kind and label of an assertion, marked if it is advisory; safe to print."""
+    mark = " (advisory)" if assertion.advisory else ""
+    if assertion.label in ("", assertion.kind):
+        return f"{one_line(assertion.kind)}{mark}"
+    if assertion.label.startswith(f"{assertion.kind} #"):  # one of several without labels
+        return f"{one_line(assertion.label)}{mark}"
+    return f"{one_line(assertion.kind)} {one_line(assertion.label)}{mark}"
+
+
+def assertion_fields(assertion: AssertionView) -> list[tuple[str, str]]:
+    """Return the details of an assertion, as names and texts that are safe to print."""
+    fields = []
+    # The threshold of other checks, such as a length or a time, limits `actual`.
+    is_scored = assertion.kind in ("judge", "drift", "similar_to")
+    if assertion.threshold is not None and assertion.score is not None and is_scored:
+        fields.append(("score", figures.score_of_limit(assertion.score, assertion.threshold)))
+    elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
+        fields.append(("score", figures.score(assertion.score)))
+    fields += values_of(assertion, _VALUE)
+    if assertion.reasoning and not is_in_message(assertion.reasoning, assertion.message):
+        fields.append(("judge", visible(bounded(assertion.reasoning, 3 * _VALUE, lines=12))))
+    return fields
+
+
+def values_of(assertion: CheckResult, limit: int) -> Iterator[tuple[str, str]]:
+    """Yield the expected and the actual value, unless the message contains them."""
+    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
+        if value is not None and not is_in_message(value, assertion.message):
+            yield name, json_shown(value, limit)
+
+
+def is_in_message(value: Any, message: str) -> bool:
+    """Return whether a message contains every part of a JSON value, except its position."""
+    match value:
+        case dict() if value:
+            parts = (item for key, item in value.items() if key not in ("index", "source"))
+            return all(is_in_message(part, message) for part in parts)
+        case list() if value:
+            return all(is_in_message(part, message) for part in value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)[1:-1] in message
+    plain = json.dumps(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Messages show numbers with separators, unless they are long.
+    shown = f"{value:,.10g}" if is_number and len(plain) < _LONG_NUMBER else plain
+    words = "|".join(map(re.escape, (plain, shown)))
+    return re.search(rf"(?<![\w.])(?:{words})(?![\w]|\.\d)", message) is not None
 
 
 class Excerpt(NamedTuple):

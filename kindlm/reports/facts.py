@@ -1,4 +1,4 @@
-"""The facts of a run that all reports show: verdict, totals, failures, the next command.
+"""The facts of a run that all reports show: verdict, notes, totals, failures.
 
 They may contain text of models and users, with personal data masked. Each report escapes it for its
 format, unless a docstring says that a text is safe to print.
@@ -6,44 +6,24 @@ format, unless a docstring says that a text is safe to print.
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import shlex
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
 from kindlm.errors import KindlmError
 from kindlm.history.groups import Group
-from kindlm.history.queries import SKIPPED, UNPRICED, Paid, paid_for_execution, paid_for_test
-from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestView
+from kindlm.history.queries import SKIPPED, UNPRICED, paid_for_test
+from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import Run, options_of
+from kindlm.history.runs import Run
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import NOTHING_CHECKED, CheckResult, Status
+from kindlm.outcome import NOTHING_CHECKED
 from kindlm.reports import figures
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count, first_of, option_words
+from kindlm.reports.untrusted import one_line
+from kindlm.wording import count, first_of
 
-_FINISHED_BY = {
-    "live": "kindlm test --resume {run}",
-    "rescored": "kindlm rescore --resume {run}",
-    "replayed": "kindlm replay --from {source}",
-}
-"""The commands that finish a stopped run, by its mode."""
-
-_FOUND_BY_VALIDATE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
-"""The errors of suites that `kindlm validate` finds, too."""
-
-_LONG_NUMBER = 30
 _MOST_WARNINGS = 5
-_VALUE = 2_000
 
 _NO_REASON = "its process ended without giving a reason"
 
@@ -140,105 +120,6 @@ def shard_notes(view: RunView) -> Iterator[str]:
 
 def _lacking(group: Group) -> str:
     return "" if group.complete else f"; {group.what_lacks}"
-
-
-def show_run(view: RunView) -> str:
-    """Return the command that shows a run, or a group."""
-    return f"kindlm show {_typed_id(view)}"
-
-
-def _typed_id(view: RunView) -> str:
-    return shlex.quote(one_line(view.id))
-
-
-def show_command(execution: str) -> str:
-    """Return the command that shows an execution, by its id."""
-    run, _, number = execution.rpartition("-")
-    return f"kindlm show {run} {number}"
-
-
-def next_command(view: RunView, options: ReportOptions) -> str:
-    """Return the next command to type.
-
-    It finishes a stopped run or a group, else shows the first failed execution or checks a suite
-    that could not be loaded, else opens the history.
-    """
-    was_stopped = view.status in ("interrupted", "aborted", "killed")
-    if (was_stopped or view.status == "incomplete") and view.runner is not None:
-        # pytest has to select the tests again; its --lf leaves out those that never ran.
-        return f"{view.runner} --kindlm"
-    if was_stopped and view.info.mode in _FINISHED_BY:
-        command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
-        return command + (higher_limit(view.info.reason) if view.info.ended == "aborted" else "")
-    if view.group is not None and not view.group.complete:
-        if any(shard.state == "running" for shard in view.group.unfinished):
-            return show_run(view)
-        resume = f"kindlm test --resume {_typed_id(view)}"
-        if view.group.missing:
-            # Two commands: a page adds a named history at the end of one.
-            db = "" if options.database is None else f" --db {shlex.quote(options.database)}"
-            return f"kindlm history merge DB{db} if they ran elsewhere, else {resume}{db}"
-        return resume
-    for _, test in went_wrong(view):
-        for execution in view.executions(test):
-            if execution.status in (Status.FAILED, Status.ERRORED):
-                return show_command(execution.id)
-        # A limit for all repeats together may be broken although each of them passed.
-        return f"{show_run(view)} --verbose"
-    for suite in view.suites:
-        if suite.error_code is not None:
-            if suite.line is not None or suite.error_code in _FOUND_BY_VALIDATE:
-                return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
-            return shlex.join(["kindlm", "test", *_selection(view, options)])
-    return "kindlm browse"
-
-
-def higher_limit(reason: str | None) -> str:
-    """Return the option for resuming a run that `--max-cost` ended: its limit still applies."""
-    return " --max-cost MORE" if "--max-cost" in (reason or "") else ""
-
-
-def rerun_failed(view: RunView, options: ReportOptions) -> str:
-    """Return the command that runs the failed tests of a run again."""
-    return shlex.join(["kindlm", "test", *_selection(view, options), "--failed"])
-
-
-_SELECTING_OPTIONS = {
-    "suite": "--suite",
-    "tests": "--test",
-    "models": "--model",
-    "keywords": "-k",
-    "compat": "--compat",
-    "tags": "--tags",
-}
-"""The options that select tests, or the rules for them, by their recorded names."""
-
-
-def _selection(view: RunView, options: ReportOptions) -> list[str]:
-    """Return the paths and options with which a run selected its tests, to type them again.
-
-    Paths are left out if `kindlm test` finds them by itself.
-    """
-    recorded = options_of(view.db, *view.runs).get(view.runs[0], {})
-    paths = recorded.get("paths") or []
-    is_default = tuple(paths) == options.default_paths
-    words = [] if is_default else [typed_path(path, options.root) for path in paths]
-    for name, option in _SELECTING_OPTIONS.items():
-        if value := recorded.get(name):
-            words += option_words(option, value)
-    return words
-
-
-def typed_path(path: str, root: Path | None) -> str:
-    """Return a recorded path, which is relative to `root`, relative to the current folder."""
-    if root is None:
-        return path
-    file = root / path
-    with suppress(OSError):  # a path of another system may be invalid here
-        if file.exists():
-            return os.path.relpath(file)
-    _, is_pack, pack = path.partition("pack:")
-    return is_pack + pack if is_pack else path
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Headline:
@@ -407,31 +288,6 @@ def cost_of(view: RunView, test: TestView) -> str:
     return "" if usd is None else figures.money(usd)
 
 
-def execution_facts(db: sqlite3.Connection, execution: ExecutionView) -> Iterator[tuple[str, str]]:
-    """Yield the figures of an execution, each with its name; safe to print."""
-    if execution.attempt > 1:
-        yield "attempts", str(execution.attempt)
-    if execution.answers:
-        yield "responses", f"{execution.answers:,}"
-        if execution.latency_ms:
-            yield "latency", figures.duration(execution.latency_ms)
-    # An execution that errored before any answer has no tokens to show.
-    if execution.input_tokens or execution.output_tokens:
-        yield "tokens", f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
-    if execution.cost_then_usd is not None:
-        yield "cost when recorded", figures.money(execution.cost_then_usd)
-    paid = paid_for_execution(db, execution.id)
-    if paid.total_usd:
-        yield "cost", figures.cost(paid)
-    elif execution.answers and execution.cost_then_usd is None:
-        # An imported execution may have a total cost without any recorded call.
-        unknown = paid.unknown if paid.total_usd is not None else 0
-        paid = Paid(execution.cost_usd, unknown=unknown or execution.cost_usd is None)
-        yield "cost", figures.cost(paid)
-    if execution.finish_reason:
-        yield "finish reason", one_line(execution.finish_reason)
-
-
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
     """Return which calls have an unknown cost: `unknown for 3 calls of gpt-4o`."""
     summary = view.summary if suite is None else suite.figures
@@ -477,68 +333,3 @@ def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
 def is_wrong(test: TestView) -> bool:
     """Return whether a test has failed or errored repeats, or broke a limit."""
     return bool(test.counts.failed or test.counts.errored or test.broken_limits)
-
-
-def assertion_name(assertion: AssertionView) -> str:
-    """Return the kind and label of an assertion, marked if it is advisory; safe to print."""
-    mark = " (advisory)" if assertion.advisory else ""
-    if assertion.label in ("", assertion.kind):
-        return f"{one_line(assertion.kind)}{mark}"
-    if assertion.label.startswith(f"{assertion.kind} #"):  # one of several without labels
-        return f"{one_line(assertion.label)}{mark}"
-    return f"{one_line(assertion.kind)} {one_line(assertion.label)}{mark}"
-
-
-def assertion_fields(assertion: AssertionView) -> list[tuple[str, str]]:
-    """Return the details of an assertion, as names and texts that are safe to print."""
-    fields = []
-    # The threshold of other checks, such as a length or a time, limits `actual`.
-    is_scored = assertion.kind in ("judge", "drift", "similar_to")
-    if assertion.threshold is not None and assertion.score is not None and is_scored:
-        fields.append(("score", figures.score_of_limit(assertion.score, assertion.threshold)))
-    elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
-        fields.append(("score", figures.score(assertion.score)))
-    fields += values_of(assertion, _VALUE)
-    if assertion.reasoning and not is_in_message(assertion.reasoning, assertion.message):
-        fields.append(("judge", visible(bounded(assertion.reasoning, 3 * _VALUE, lines=12))))
-    return fields
-
-
-def values_of(assertion: CheckResult, limit: int) -> Iterator[tuple[str, str]]:
-    """Yield the expected and the actual value, unless the message contains them."""
-    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_in_message(value, assertion.message):
-            yield name, json_shown(value, limit)
-
-
-def is_in_message(value: Any, message: str) -> bool:
-    """Return whether a message contains every part of a JSON value, except its position."""
-    match value:
-        case dict() if value:
-            parts = (item for key, item in value.items() if key not in ("index", "source"))
-            return all(is_in_message(part, message) for part in parts)
-        case list() if value:
-            return all(is_in_message(part, message) for part in value)
-        case str():
-            return json.dumps(value, ensure_ascii=False)[1:-1] in message
-    plain = json.dumps(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Messages show numbers with separators, unless they are long.
-    shown = f"{value:,.10g}" if is_number and len(plain) < _LONG_NUMBER else plain
-    words = "|".join(map(re.escape, (plain, shown)))
-    return re.search(rf"(?<![\w.])(?:{words})(?![\w]|\.\d)", message) is not None
-
-
-def json_shown(value: Any, limit: int) -> str:
-    """Return a JSON value on one line, with limited length."""
-    text = json.dumps(value, ensure_ascii=False)
-    return visible(bounded(text, limit)).replace("\n", " ")
-
-
-def place(path: str, line: int | None, root: Path | None = None) -> str:
-    """Return `file:line`, which editors turn into a link; safe to print.
-
-    With the root of the project, the path is relative to the current folder.
-    """
-    shown = typed_path(path, root)
-    return one_line(shown if line is None else f"{shown}:{line}")

@@ -18,11 +18,10 @@ from kindlm.history.queries import paid_for_execution
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.conversation import attempts_of, excerpts_of, status_word
+from kindlm.reports.conversation import assertion_name, attempts_of, excerpts_of, status_word
 from kindlm.reports.diff.html import STYLE_MOODS, VERDICT_MOODS
 from kindlm.reports.diff.parts import changed_tests, changes_since_before, what_changed
 from kindlm.reports.diff.phrases import LOOKS, diff_command, notes_of, outcome_text
-from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.html_document import (
     MOODS,
     SIGNS,

@@ -23,8 +23,9 @@ from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, causes_of
+from kindlm.reports.commands import show_command
 from kindlm.reports.conversation import status_word
-from kindlm.reports.facts import lacking_of, show_command, unsettled
+from kindlm.reports.facts import lacking_of, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, written_out

@@ -13,7 +13,7 @@ from typing import TextIO
 from kindlm.dataclass import replace
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports import facts
+from kindlm.reports import commands, facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
@@ -44,9 +44,9 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write as much of the report as fits into a comment."""
     # Paths are relative to the repository: readers are not in the folder of this process.
     anywhere = replace(options, root=None, database=None)
-    following = options.first or facts.next_command(view, anywhere)
+    following = options.first or commands.next_command(view, anywhere)
     end = f"\nNext: {code(following)}\n"
-    left_out = f"\n… cut to fit into a comment: {code(facts.show_run(view))} shows the rest.\n"
+    left_out = f"\n… cut to fit into a comment: {code(commands.show_run(view))} shows the rest.\n"
     out.writelines(comment_of(_pieces(view, options), left_out, end))
 
 
@@ -137,7 +137,7 @@ def _failing(view: RunView) -> Iterator[str]:
             yield f"\n<details>{summary}\n\n{rows}\n</details>\n"
         if len(causes) > _DETAILED:
             more = count(len(causes) - _DETAILED, "more cause")
-            yield f"\n… and {more}: {code(facts.show_run(view))}\n"
+            yield f"\n… and {more}: {code(commands.show_run(view))}\n"
     if next(went_wrong, None) is not None:
         yield f"\nThe causes are those of the first {_EXPLAINED:,} tests that did not pass.\n"
 

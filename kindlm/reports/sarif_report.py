@@ -19,7 +19,8 @@ from kindlm.history.masking import as_shown
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.facts import show_command, unsettled, went_wrong
+from kindlm.reports.commands import show_command
+from kindlm.reports.facts import unsettled, went_wrong
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, json_in_pieces, visible

@@ -13,7 +13,7 @@ from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.trends import differing_verdicts
 from kindlm.outcome import Status
-from kindlm.reports import facts
+from kindlm.reports import commands, facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
@@ -75,7 +75,7 @@ def _write_head(view: RunView, page: Page) -> None:
 def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOptions) -> None:
     """Write a suite as one line, then its tests with `verbose`, then its gates."""
     if suite.error_code is not None:
-        where = facts.place(suite.path, suite.line, page.root)
+        where = commands.place(suite.path, suite.line, page.root)
         code = f"{suite.error_code} ({suite.error_number})"
         page.line(MARKS[Status.ERRORED], " ", (where, "bold"), f"  {code}", hang=2)
         if suite.path not in options.not_loaded:
@@ -207,12 +207,12 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
                 page.line(f"Since {one_line(earlier.id)}: {reasons}", hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), compare)
-    following = facts.next_command(view, options)
+    following = commands.next_command(view, options)
     tests, counts = view.summary.tests, view.summary.executions
     # Only a gate may have failed, or a test by a limit for all its repeats, each of which passed.
     has_failed = (tests.failed or tests.errored) and (counts.failed or counts.errored)
     is_own = view.info.mode == "live" and view.runner is None
     if view.status == "failed" and is_own and has_failed:
         # Each cause names the command that shows it.
-        following = facts.rerun_failed(view, options)
+        following = commands.rerun_failed(view, options)
     page.unbroken(("Next: ", "dim"), page.typed(options.first or following))

@@ -72,6 +72,12 @@ def bounded(text: str, characters: int, lines: int | None = None) -> str:
     return f"{kept}… ({count(left_out, 'more character')})"
 
 
+def json_shown(value: Any, limit: int) -> str:
+    """Return a JSON value on one line, with limited length."""
+    text = json.dumps(value, ensure_ascii=False)
+    return visible(bounded(text, limit)).replace("\n", " ")
+
+
 def printed_json(value: Any, *, indent: int | None = None) -> str:
     """Return a value as JSON, with unreadable characters escaped.
 

@@ -6,7 +6,7 @@ import pytest
 
 from kindlm.history.rows import AssertionView
 from kindlm.outcome import Outcome
-from kindlm.reports.facts import assertion_name
+from kindlm.reports.conversation import assertion_name
 
 
 @pytest.mark.parametrize(

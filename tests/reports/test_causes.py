@@ -9,7 +9,7 @@ import pytest
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, ScoreLimits
 from kindlm.reports.causes import Cause, causes_of, own_frame
-from kindlm.reports.facts import is_in_message
+from kindlm.reports.conversation import is_in_message
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def list_command(options: ListOptions) -> int:
         from kindlm.cli.run_options import load_tests, make_request
         from kindlm.plan import make_plan
         from kindlm.recording.project import default_paths
-        from kindlm.reports.facts import place
+        from kindlm.reports.commands import place
 
     project = project_here(options.database)
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))

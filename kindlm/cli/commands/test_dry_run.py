@@ -20,7 +20,7 @@ from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedSuite
 from kindlm.pricing import PriceTable, prices_of
-from kindlm.reports.facts import place
+from kindlm.reports.commands import place
 from kindlm.reports.figures import money, power_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page

@@ -34,7 +34,7 @@ def validate_command(
         from kindlm.config.interpolation import unset_variables
         from kindlm.recording.loading import load_paths
         from kindlm.recording.project import run_environment
-        from kindlm.reports.facts import typed_path
+        from kindlm.reports.commands import typed_path
 
     root = or_fail(find_project()).root
     held = paths or or_fail(default_paths(Path()))

@@ -25,11 +25,11 @@ from kindlm.history.diff.samples import SCORED
 from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import FORMS, LOOKS, headline_of, status_text
-from kindlm.reports.facts import Headline, json_shown, verdict_of
+from kindlm.reports.facts import Headline, verdict_of
 from kindlm.reports.figures import p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import one_line, visible
+from kindlm.reports.untrusted import json_shown, one_line, visible
 
 SHOWN_KINDS = tuple(
     kind for kind in Kind if kind not in (Kind.OTHER_WORDS, Kind.NOT_RUN, Kind.UNCHANGED)

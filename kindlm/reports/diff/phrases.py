@@ -25,7 +25,8 @@ from kindlm.history.diff.evidence_values import (
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView
-from kindlm.reports.facts import Headline, next_command, show_command, show_run
+from kindlm.reports.commands import next_command, show_command, show_run
+from kindlm.reports.facts import Headline
 from kindlm.reports.figures import duration, money, p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions

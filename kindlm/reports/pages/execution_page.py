@@ -13,14 +13,16 @@ from kindlm.outcome import Outcome
 from kindlm.reports.conversation import (
     Attempt,
     Called,
+    assertion_fields,
+    assertion_name,
     attempts_of,
     excerpts_of,
+    execution_facts,
     highlighted,
     pretty,
     status_word,
     tools_offered,
 )
-from kindlm.reports.facts import assertion_fields, assertion_name, execution_facts
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.html_document import Document, PageRequest
 from kindlm.reports.untrusted import one_line

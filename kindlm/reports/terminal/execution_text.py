@@ -10,18 +10,21 @@ from kindlm.history.masking import as_shown
 from kindlm.history.rows import AssertionView, AttemptView, CallView, ExecutionView, SpanView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.conversation import EXCERPTS, Called, attempts_of, excerpts_of, tools_offered
-from kindlm.reports.facts import (
+from kindlm.reports.commands import place
+from kindlm.reports.conversation import (
+    EXCERPTS,
+    Called,
     assertion_fields,
     assertion_name,
+    attempts_of,
+    excerpts_of,
     execution_facts,
-    json_shown,
-    place,
+    tools_offered,
 )
 from kindlm.reports.figures import duration, money
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import MARKS, Page, Part
-from kindlm.reports.untrusted import bounded, one_line
+from kindlm.reports.untrusted import bounded, json_shown, one_line
 from kindlm.transcript import not_sent
 
 _REASON = 160

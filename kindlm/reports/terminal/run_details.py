@@ -11,8 +11,9 @@ from kindlm.history.run_view import RunView
 from kindlm.history.trends import repeat_statistics
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, Row, causes_of
-from kindlm.reports.conversation import attempts_of
-from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
+from kindlm.reports.commands import show_command, show_run
+from kindlm.reports.conversation import assertion_name, attempts_of
+from kindlm.reports.facts import went_wrong
 from kindlm.reports.figures import duration, repeat_texts
 from kindlm.reports.terminal.execution_text import write_body, write_head, write_outcome
 from kindlm.reports.terminal.page import MARKS, Page
