@@ -5,7 +5,9 @@ Such a call may be the one that a test forbids.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from kindlm.agents.reply_parts import WHOLE, UnreadableReply, first_text
@@ -13,7 +15,6 @@ from kindlm.agents.tool_entries import (
     ARGUMENTS,
     CALL_IDS,
     CHAT_DELTA,
-    KEYS_OF_CALLS,
     NAMES,
     PARTS,
     READ_IN,
@@ -40,16 +41,50 @@ _READ_WITH_MESSAGE = frozenset(
 )
 """The paths of pieces of calls, which are read once the message of a stream is whole."""
 
-_CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
+_OF_CALLS = re.compile(
+    r".*(?:tool|function)(?:call|invocation|execution)s?(?:list|made)?"
+    r"|(?:tool|function)(?:use|request|response|result|output)s?"
+    r"|(?:tool|function)s?(?:used|called|invoked|executed)|tool(?:history|trace|log|event)s?"
+    r"|(?:used|called|invoked|executed)(?:tool|function)s?"
+    r"|intermediatesteps|.*(?:invocation|lookup)(?:in|out)puts?"  # LangChain; agents of Bedrock
+)
+"""Keys that mean tool calls in any place, as `folded` returns them."""
+
+_CALLED_WITH = frozenset({"arguments", "args", "toolargs", "toolinput", "actioninput"})
 """Keys of arguments; the definition of a tool has `parameters` instead."""
 
-_NAMES_OF_TOOLS = ("tool", "tool_name", "toolName", "tool.name", "gen_ai.tool.name")
+_NAMES_OF_TOOLS = frozenset(
+    {
+        *("tool", "toolname", "toolused", "tool.name", "genai.tool.name"),
+        *("selectedtool", "taskdialogid"),  # Flowise, Copilot Studio
+    }
+)
 """Keys of the names of tools, also in attributes of spans."""
+
+_FOLDED_NAMES = frozenset(map(folded, NAMES))
+_OF_CALL_IDS = frozenset(map(folded, CALL_IDS))
+
+_HAPPENED = (
+    r"tool[-_.]?(?:use|start|end)"
+    r"|(?:tool|function)[-_.]?(?:call|invocation|execution|result|return|response)"
+)
+_SIGNS = (
+    r"[^=]*(?:run|span|node|message)\.?(?:type|kind)=(?i:tool)|kind=(?i:tool)",
+    r"role=(?i:tool|function)|type=.*(?i:result).*",
+    rf"(?:[^=]+type|[^=]*kind|event|role)=.*(?i:{_HAPPENED})(?i:e?d|s)?(?![a-z]).*",
+    r"method=tools/call|key=(?:gen_ai\.)?tool\.name",  # MCP, OpenTelemetry
+    r"(?:role|recipient)=functions\.[\w-]+",  # gpt-oss
+)
+_SAYS_SO = re.compile("|".join(_SIGNS))
+"""A key and its text, which mentions a tool or a function, that report a tool call."""
+
+_REACT = re.compile(r"^[ \t]*Action:[ \t]*(\S.*)\n\s*Action Input:", re.MULTILINE)
+"""A tool call in the text of an agent whose model has no tools in its API."""
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 """Keys of the JSON Schema in the definition of a tool."""
 
-_BESIDE_DEFINITION = CALL_IDS | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *RESPONSES}
+_BESIDE_DEFINITION = _OF_CALL_IDS | _CALLED_WITH | _NAMES_OF_TOOLS | {*RESPONSES}
 """Keys that no definition of a tool has."""
 
 _NONE_KNOWN = KnownCalls(())
@@ -79,6 +114,9 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
         path, part = waiting.pop()
         if isinstance(part, list):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
+        named = _REACT.findall(part) if isinstance(part, str) and path else ()
+        if not all(_is_known(name.strip(), known) for name in named):
+            return path
         if not isinstance(part, dict):
             continue
         if looks_like_a_call(part) and not _is_definition(part):
@@ -89,7 +127,7 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
             place = f"{path}.{key}".lstrip(".")
             if place in _READ_WITH_MESSAGE or is_read(path, key, item):
                 continue
-            is_of_calls = folded(key) in KEYS_OF_CALLS
+            is_of_calls = _means_calls(key)
             if is_of_calls or key == STEPS:
                 item = read_json(item)  # noqa: PLW2901 - as databases give JSON
             is_listed = is_of_calls or (key == STEPS and _are_calls(item))
@@ -157,18 +195,38 @@ def _is_definition(part: Mapping[str, Any]) -> bool:
     definition = function if isinstance(function, dict) else part
     schemas = [definition[key] for key in _SCHEMAS if isinstance(definition.get(key), dict)]
     has_schema = any(it.get("type") == "object" and "properties" in it for it in schemas)
-    return has_schema and _BESIDE_DEFINITION.isdisjoint({*part, *definition})
+    return has_schema and _BESIDE_DEFINITION.isdisjoint({*_told(part), *_told(definition)})
 
 
 def looks_like_a_call(part: Mapping[str, Any]) -> bool:
     """Return whether an object reports a tool call or a tool result."""
+    told = _told(part)
     return (
         is_call(part)
-        or (is_of_tool(part) and "result" in str(part.get("type")).lower())
-        or str(part.get("role")).lower() in ("tool", "function")
-        # Runs of LangSmith, and spans of MLflow.
-        or "tool" in (str(part.get(key)).lower() for key in ("run_type", "span_type"))
-        or not CALL_IDS.isdisjoint(part)
-        or first_text(*map(part.get, _NAMES_OF_TOOLS)) is not None
-        or (not _CALLED_WITH.isdisjoint(part) and first_text(*map(part.get, NAMES)) is not None)
+        or any(
+            names_a_tool(it) and _SAYS_SO.fullmatch(f"{key}={it[:99]}") for key, it in told.items()
+        )
+        or not _OF_CALL_IDS.isdisjoint(told)
+        or first_text(*map(told.get, _NAMES_OF_TOOLS)) is not None
+        or (
+            not _CALLED_WITH.isdisjoint(told)
+            and first_text(*map(told.get, _FOLDED_NAMES)) is not None
+        )
     )
+
+
+def _told(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with its keys in the same form for all spellings and numbers.
+
+    Trajectories of DSPy have keys such as `tool_name_0`.
+    """
+    told = dict[str, Any]()
+    for key, value in part.items():
+        plain = folded(key.rstrip("0123456789"))
+        told[plain] = told.get(plain) or value
+    return told
+
+
+@lru_cache(maxsize=1000)
+def _means_calls(key: str) -> bool:
+    return _OF_CALLS.fullmatch(folded(key)) is not None

@@ -33,7 +33,7 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
-from kindlm.same_calls import with_ids
+from kindlm.same_calls import KnownCalls, with_ids
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse
 from kindlm.values import refuse
@@ -105,6 +105,10 @@ _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_c
 """Keys of the request that OpenAI's responses repeat."""
 
 
+_INTERPRETER = "python_interpreter"
+"""The tool with which an agent of smolagents runs its program, which calls all other tools."""
+
+
 class FailedReply(UnreadableReply):
     """The agent reports a failure, in its own words."""
 
@@ -149,6 +153,9 @@ def agent_reply(
     if (cut := next((reason for reason in reasons if reason in _CUT), None)) is not None:
         warnings = (f"The answer was cut off: the agent reported `{cut}`.", *warnings)
     refuse_more(len(calls), MAX_CALLS, "tool calls")
+    programs = (use.call.name for use in calls if use.call.malformed is not None)
+    if hidden is None and _INTERPRETER in programs:
+        hidden = _INTERPRETER
     if hidden is not None:
         note = f"`{hidden}` of the answer may contain tool calls that kindlm did not read: {hint}"
         calls, warnings = [*calls, UNREAD], (note, *warnings)
@@ -192,7 +199,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         raise _no_text(value)
     path, hint = reading.tool_calls_path, _SET_THE_PATH
     if path is None:
-        hidden = hidden_calls(value)
+        hidden = hidden_calls(value, KnownCalls(use.call for use in calls))
     else:
         hidden = calls_anywhere(value) if lookup(value, path) is ABSENT else None
         hint = f"correct `toolCallsPath: {path}` (`tool_calls_path` in kindlm.toml), or let the"

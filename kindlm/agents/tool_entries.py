@@ -25,9 +25,9 @@ from kindlm.wording import shown
 NAMES = ("tool", "tool_name", "toolName", "name", "action", "function_name", "functionName")
 ARGUMENTS = (
     *("arguments", "args", "parameters", "params", "input"),
-    *("tool_input", "toolInput", "action_input", "inputs"),
+    *("tool_input", "toolInput", "action_input", "inputs", "tool_args", "toolArgs", "tool_kwargs"),
 )
-RESPONSES = ("result", "output", "response", "observation")
+RESPONSES = ("result", "output", "response", "observation", "tool_output", "toolOutput")
 _IDS = ("call_id", "tool_call_id", "toolCallId", "id")
 STEPS = "steps"
 _LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
@@ -56,13 +56,6 @@ _CHOICES = "actions"
 _CALL_KEYS = _LISTS | _SINGLES | _USED | _MAYBE | {_PAIRS}
 _SHOW_CALLS = _LISTS | _USED | {_PAIRS}
 """Keys of lists that an agent has even if they are empty."""
-
-KEYS_OF_CALLS = (
-    _SHOW_CALLS
-    | _SINGLES
-    | {"tooluse", "toolresult", "toolresults", "functionresponse", "toolcalllist"}
-)
-"""Keys that mean tool calls in any place."""
 
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 """Objects of a reply that may have such keys, like the reply itself."""
@@ -344,6 +337,9 @@ def tool_name(*values: Any) -> str | None:
 
 def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     """Read one reported call and its result; a call without an id has an empty one."""
+    for held in objects([entry.get("action"), entry.get("payload")]):  # LangChain, Mastra
+        if first_text(held.get("tool"), held.get("toolName")) is not None:
+            entry = {**entry, **held}
     function = entry.get("function")
     nested = object_or_empty(read_json(function))
     # In LangChain's actions, another `name` is that of the agent.

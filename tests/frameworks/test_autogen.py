@@ -107,6 +107,17 @@ def test_messages_that_a_function_leaves_out_are_no_proof_of_no_calls(server, ke
     assert bool(reply.tool_uses) == bool(reply.reports_tools) == ("TaskResult" in kept)
 
 
+def test_a_summary_that_a_function_returns_alone_has_calls(server):
+    async def summary(text):
+        agent = _agent()
+        agent._reflect_on_tool_use = False
+        return (await agent.run(task=text)).messages[-1:]
+
+    (reply,) = Talk(summary).say("Where is A1?")
+    (use,) = reply.tool_uses
+    assert (use.call.name, use.call.arguments) == ("lookup_order", {"order": "A1"})
+
+
 def test_a_system_text_that_is_not_passed_on_has_a_warning(server):
     (reply,) = Talk(_agent(), system="Be short.").say("Hello")
     assert "the system prompt was not sent" in reply.warnings[0]

@@ -113,4 +113,9 @@ def _calls(messages: Sequence[Any]) -> ReportedCalls:
         elif message.type == "ToolCallExecutionEvent":
             for result in message.content:
                 calls.answer(result.call_id, result.name, result.content, failed=result.is_error)
+        elif message.type == "ToolCallSummaryMessage":
+            # A function may return it without the events before it.
+            for call in message.tool_calls:
+                if calls.by_id(call.id) is None:
+                    calls.add(call.name, call.id, call.arguments)
     return calls
