@@ -1,4 +1,4 @@
-"""The facts of a run that all reports show: verdict, notes, totals, failures.
+"""The facts of a run that all reports show: verdict, notes, totals, attacks, failures.
 
 They may contain text of models and users, with personal data masked. Each report escapes it for its
 format, unless a docstring says that a text is safe to print.
@@ -6,21 +6,25 @@ format, unless a docstring says that a text is safe to print.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
 from kindlm.errors import KindlmError
 from kindlm.history.groups import Group
-from kindlm.history.queries import SKIPPED, UNPRICED, paid_for_test
+from kindlm.history.queries import ATTACKS, SKIPPED, UNPRICED, paid_for_test
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run
+from kindlm.history.statistics import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import NOTHING_CHECKED
 from kindlm.reports import figures
-from kindlm.reports.attacks import attacks_of
 from kindlm.reports.untrusted import one_line
+from kindlm.spelling import fields_of
 from kindlm.wording import count, first_of
 
 _MOST_WARNINGS = 5
@@ -269,6 +273,66 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         times.append(f"mean latency {figures.duration(summary.latency_average_ms)}")
     if times:
         yield "time", ", ".join(times)
+
+
+_CLASS = re.compile(r"(?:ASI|LLM)(?:0[1-9]|10)")
+"""Tags that are classes of OWASP's lists for agents (ASI) and for models (LLM)."""
+
+
+@dataclass(slots=True)
+class Attacks:
+    """The number of attacks in tests with the tag `attack`, and how many of them succeeded.
+
+    An attack succeeds if a check that forbids something fails; other failed checks, such as for an
+    undone task, do not count. Each repeat is an attempt. Executions that errored are `undecided`
+    and not in `attempts`. `classes` are the successes and attempts of each class.
+    """
+
+    successes: int = 0
+    attempts: int = 0
+    undecided: int = 0
+    classes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the rate with its interval: `3 of 36 (8.3 %, 95 % interval 2.9 % to 21.8 %)`."""
+        shown = f"{self.successes:,} of {self.attempts:,}"
+        if self.attempts:
+            rate = figures.percent(self.successes / self.attempts)
+            interval = figures.interval_text(self.successes, self.attempts)
+            shown += f" ({rate}, 95 % interval {interval})"
+        return shown + (f", {self.undecided:,} undecided not counted" if self.undecided else "")
+
+    @property
+    def by_class(self) -> str:
+        """The successes and attempts of each class: `ASI01 1/12, LLM02 0/4`."""
+        return ", ".join(f"{name} {won:,}/{of:,}" for name, (won, of) in self.classes.items())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return them in the form of the JSON report."""
+        return {
+            **fields_of(self, "successes attempts undecided"),
+            "rate": self.successes / self.attempts if self.attempts else None,
+            "interval": wilson_interval(self.successes, self.attempts),
+            "classes": [
+                {"name": name, "successes": won, "attempts": of}
+                for name, (won, of) in self.classes.items()
+            ],
+        }
+
+
+def attacks_of(view: RunView, suite: SuiteView | None = None) -> Attacks | None:
+    """Return the attacks of a run, or of one suite of it; None if it has none."""
+    found = Attacks()
+    for tags, executions, successes, undecided in view.ask(ATTACKS, suite):
+        attempts = executions - undecided
+        found.successes += successes
+        found.attempts += attempts
+        found.undecided += undecided
+        for name in filter(_CLASS.fullmatch, json.loads(tags)):
+            won, of = found.classes.get(name, (0, 0))
+            found.classes[name] = (won + successes, of + attempts)
+    found.classes = dict(sorted(found.classes.items()))
+    return found if found.attempts or found.undecided else None
 
 
 def repeats_text(test: TestView) -> str:

@@ -20,8 +20,7 @@ from kindlm.history.runs import Run
 from kindlm.history.statistics import wilson_interval
 from kindlm.history.trends import repeat_statistics, verdicts_of
 from kindlm.outcome import Status
-from kindlm.reports.attacks import attacks_of
-from kindlm.reports.facts import git_state, lacking_of, unsettled
+from kindlm.reports.facts import attacks_of, git_state, lacking_of, unsettled
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import json_in_pieces
 from kindlm.spelling import fields_of

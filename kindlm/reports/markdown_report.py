@@ -14,7 +14,6 @@ from kindlm.dataclass import replace
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports import commands, facts
-from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
 from kindlm.reports.diff.parts import changes_since_before
@@ -68,7 +67,7 @@ def _head(view: RunView) -> Iterator[str]:
         reasons.append(f"and {len(verdict.reasons) - _REASONS:,} more")
     yield f"{', '.join(reasons)}.\n\n"
     figures = list(facts.figures_of(view))
-    if (attacks := attacks_of(view)) is not None:
+    if (attacks := facts.attacks_of(view)) is not None:
         by_class = f", by class: {attacks.by_class}" if attacks.classes else ""
         figures.append(f"attack success rate {attacks}{by_class}")
     what = "Run" if view.group is None else "Group"

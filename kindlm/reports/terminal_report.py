@@ -14,7 +14,6 @@ from kindlm.history.run_view import RunView
 from kindlm.history.trends import differing_verdicts
 from kindlm.outcome import Status
 from kindlm.reports import commands, facts
-from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import BETWEEN, MARKS, Page
@@ -173,7 +172,7 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
     color = "bold green" if verdict.good else "bold red"
     *reasons, last = (one_line(reason, 500) for reason in verdict.reasons)
     shown = [last, *facts.figures_of(view)]
-    if not in_one_line and (attacks := attacks_of(view)) is not None:
+    if not in_one_line and (attacks := facts.attacks_of(view)) is not None:
         page.line(f"Attack success rate: {attacks}", hang=2)
     label = f" {one_line(view.info.label)}" if view.info.label else ""
     shown.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")

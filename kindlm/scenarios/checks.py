@@ -7,7 +7,6 @@ import json
 import math
 import re
 import threading
-import traceback
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -15,21 +14,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pydantic import BaseModel, ValidationError
 
-from kindlm.checks import base
-from kindlm.checks.base import Check
+from kindlm.checks.base import Check, in_turn
 from kindlm.checks.limits import Cost, Latency, TokenUsage
 from kindlm.checks.output import Ban, Demand, Schema
 from kindlm.checks.tool_calls import ToolCall
-from kindlm.errors import SourceLocation, error_text
+from kindlm.dataclass import dataclass, replace
+from kindlm.errors import SourceLocation
 from kindlm.json_schema import SchemaIssue, has_no_rule
-from kindlm.outcome import CheckResult, Outcome
-from kindlm.ports import Stage
+from kindlm.outcome import CheckResult, Demands, Outcome
+from kindlm.ports import CheckContext, Stage
 from kindlm.scenarios.function_thread import FunctionThread, raise_unless_of_a_test
-from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import Place
-from kindlm.scenarios.verdicts import decided
+from kindlm.scenarios.verdicts import awaited, raised, returned
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
 from kindlm.wording import sentence, shown
 
 
@@ -49,6 +48,70 @@ _MOST = 50
 
 class RequirementFailed(Exception):  # noqa: N818 - not an error of the test
     """A check of `t.require` does not pass: the scenario ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The answers that a check reads, from the turn `first` to the turn `last`, counted from 1.
+
+    `value` returns the argument for a check that is a function of the test. Labels of a whole
+    conversation have no turn, since the number of turns differs from run to run.
+    """
+
+    value: Callable[[], Any]
+    first: int
+    last: int
+    is_conversation: bool = True
+
+    def labelled(self, label: str) -> str:
+        """Return a label that differs from labels of the same check in other scopes."""
+        if self.is_conversation:
+            return f"conversation: {label}"
+        return f"turn {self.last}: {label}" if self.last > 1 else label
+
+    def of_text(self, check: Demand | Ban) -> Check:
+        """Return a check of one text as a check of this scope: of any answer, for a ban of all."""
+        return _OfAnswers(check, self.first) if self.is_conversation else check
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAnswers(Check):
+    """Passes if a demand on a text holds for one of several answers, or a ban for all of them.
+
+    It stops at an undecided answer: otherwise a slow pattern could take its time limit for each.
+    """
+
+    check: Demand | Ban
+    first: int
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return self.check.kind
+
+    @property
+    def demands(self) -> Demands:  # type: ignore[override]
+        return self.check.demands
+
+    @property
+    def only_numbers(self) -> bool:  # type: ignore[override]
+        return self.check.only_numbers
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return self.check.is_slow(transcript)
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        goes_on = Outcome.PASSED if isinstance(self.check, Ban) else Outcome.FAILED
+        first: CheckResult | None = None
+        for number, turn in enumerate(transcript.turns, self.first):
+            result = self.check.evaluate(replace(transcript, turns=(turn,)), context)
+            if result.outcome is not goes_on:
+                evidence = tuple(in_turn(each, number, turn.text) for each in result.evidence)
+                return replace(result, evidence=evidence)
+            first = first or result
+        assert first is not None, "a scope has an answer"
+        if len(transcript.turns) > 1 and goes_on is Outcome.FAILED:
+            return replace(first, message=f"No answer matches. The first: {first.message}")
+        return first
 
 
 class CheckRecorder:
@@ -212,15 +275,15 @@ class Checks:
         expectation = Expectation("custom", label, **self._about())
         try:
             value = function(self._scope.value())
-            result = None if inspect.isawaitable(value) else _decided(name, value)
+            result = None if inspect.isawaitable(value) else returned(name, value)
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
-            result = _raised(name, error)
+            result = raised(name, error)
         if result is None and self._required:
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError("t.require cannot wait for an async function: use t.check")
-        self._recorder.conclude(expectation, result or _awaited(name, value))
+        self._recorder.conclude(expectation, result or awaited(name, value))
         if result is not None and self._required:
             self._stop_unless_passed(result)
         return self
@@ -320,24 +383,3 @@ def _not_blank(text: str) -> str:
     if not _not_empty(text).strip():
         raise ValueError("a check of the text needs more than spaces")
     return text
-
-
-def _decided(name: str, value: object) -> CheckResult:
-    message = f"The check {shown(name)} returned {shown(repr(value))}"
-    return decided(value, "CUSTOM_CHECK_FAILED", message)
-
-
-async def _awaited(name: str, value: Awaitable[Any]) -> CheckResult:
-    try:
-        return _decided(name, await value)
-    except BaseException as error:  # noqa: BLE001 - the user's function
-        raise_unless_of_a_test(error)
-        return _raised(name, error)
-
-
-def _raised(name: str, error: BaseException) -> CheckResult:
-    if isinstance(error, AssertionError):
-        message = str(error) or f"The check {shown(name)} failed"
-        return base.failed("CUSTOM_CHECK_FAILED", message)
-    message = f"The check raised {error_text(error, shown)}"
-    return base.undecided(message, trace="".join(traceback.format_exception(error)))

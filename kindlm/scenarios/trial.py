@@ -25,10 +25,10 @@ from kindlm.scenarios.checks import (
     Checks,
     ConversationChecks,
     RequirementFailed,
+    Scope,
     required_text,
 )
 from kindlm.scenarios.function_thread import FunctionThread
-from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import AgentUnderTest, Persona, Place, Reply, SyncAgentUnderTest
 from kindlm.scenarios.users import Conversed, Lines, SimulatedUser, SimulationError, Stop
 from kindlm.scenarios.verdicts import Pending, Verdict, decided, verdict_of

@@ -1,9 +1,10 @@
-"""The verdicts of judges, and how a value of a test decides a check."""
+"""The verdicts of judges, and how values and functions of a test decide a check."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import traceback
 from asyncio import Future
 from collections.abc import (
     AsyncIterator,
@@ -19,8 +20,11 @@ from typing import Any, Generic, TypeVar
 
 from kindlm.checks import base
 from kindlm.dataclass import dataclass
+from kindlm.errors import error_text
 from kindlm.outcome import CheckResult, Outcome
+from kindlm.scenarios.function_thread import raise_unless_of_a_test
 from kindlm.scenarios.under_test import Reply
+from kindlm.wording import shown
 
 V = TypeVar("V")
 
@@ -125,3 +129,27 @@ def decided(value: object, code: str, message: str) -> CheckResult:
     if (is_held := holds(value)) is None:
         return base.undecided("The judge decided nothing.")
     return base.passed() if is_held else base.failed(code, message)
+
+
+def returned(name: str, value: object) -> CheckResult:
+    """Return the result of the check `name`, a function of the test that returned a value."""
+    message = f"The check {shown(name)} returned {shown(repr(value))}"
+    return decided(value, "CUSTOM_CHECK_FAILED", message)
+
+
+async def awaited(name: str, value: Awaitable[Any]) -> CheckResult:
+    """Return the result of a check that is an async function, once it is done."""
+    try:
+        return returned(name, await value)
+    except BaseException as error:  # noqa: BLE001 - the user's function
+        raise_unless_of_a_test(error)
+        return raised(name, error)
+
+
+def raised(name: str, error: BaseException) -> CheckResult:
+    """Return the result of a check whose function raised; an assertion fails it."""
+    if isinstance(error, AssertionError):
+        message = str(error) or f"The check {shown(name)} failed"
+        return base.failed("CUSTOM_CHECK_FAILED", message)
+    message = f"The check raised {error_text(error, shown)}"
+    return base.undecided(message, trace="".join(traceback.format_exception(error)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kindlm.outcome import Demands, Status
-from kindlm.reports.attacks import attacks_of
+from kindlm.reports.facts import attacks_of
 
 
 @pytest.mark.parametrize(
