@@ -18,12 +18,12 @@ from kindlm.calls_in_text import MARK, MARK_WARNING
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
-from kindlm.gateway.upstreams import FREE, ITEMS, SILENT, WIRES, ReceivedAnswer, read_content
+from kindlm.gateway.upstreams import FREE, SILENT, ReceivedAnswer, read_content
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
 from kindlm.wires import WireAnswer, object_or_empty, text_or_none
-from kindlm.wires.reading import WireRequest, read_request
+from kindlm.wires.reading import ITEMS, WIRES, WireRequest, read_request
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 

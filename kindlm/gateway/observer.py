@@ -20,11 +20,12 @@ from typing import Any, Literal, Self
 
 from kindlm.gateway.conversation import SeenConversation
 from kindlm.gateway.server import KEY_HEADER, GatewayServer
-from kindlm.gateway.upstreams import DEFAULT_BASES, WIRES, upstreams
+from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
 from kindlm.programs import past_proxies
 from kindlm.suite import AgentTarget, Command, ProviderSettings
 from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, traceparent
+from kindlm.wires.reading import WIRES
 from kindlm.wording import count
 
 _NOT_ASSIGNED = "A model call came through the gateway that cannot be assigned to an execution."

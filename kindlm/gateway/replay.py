@@ -22,11 +22,10 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.gateway.upstreams import ITEMS, WIRES, sent_body
 from kindlm.ports import AnsweredThen, RecordedModelCall
 from kindlm.strict_json import read_arguments
 from kindlm.transcript import Cost, PaidBefore, Usage
-from kindlm.wires.reading import read_answer
+from kindlm.wires.reading import ITEMS, WIRES, read_answer, sent_body
 from kindlm.wording import count, nearest_differences
 from kindlm_store.new_event import scrub
 

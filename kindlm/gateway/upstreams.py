@@ -1,4 +1,4 @@
-"""The providers behind the gateway: their addresses, keys, paths and answers.
+"""The providers behind the gateway: their addresses, keys and answers.
 
 Addresses and keys come from kindlm's environment, or from the `providers` of type `openai` and
 `anthropic` in the suites. Agents never see these keys.
@@ -7,17 +7,16 @@ Addresses and keys come from kindlm's environment, or from the `providers` of ty
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.ports import RecordedModelCall
 from kindlm.strict_json import read_json
 from kindlm.suite import ProviderSettings
 from kindlm.transcript import Usage
-from kindlm.wires import Wire, WireAnswer, error_message, object_or_empty, token_count
-from kindlm.wires.reading import read_answer
+from kindlm.wires import WireAnswer, error_message, object_or_empty, token_count
+from kindlm.wires.reading import WIRES, read_answer
 
 DEFAULT_BASES = {
     "openai": "https://api.openai.com/v1",
@@ -67,13 +66,6 @@ def upstreams(
     return found
 
 
-WIRES: Mapping[str, Wire] = {
-    "openai/chat/completions": "chat",
-    "openai/responses": "responses",
-    "anthropic/messages": "anthropic",
-}
-"""The format of requests to a path. Requests to other paths are forwarded, but not understood."""
-
 SILENT = re.compile(
     r"(openai/(audio|conversations|embeddings|files|images|models|moderations|rerank"
     r"|responses/(compact|input_tokens)|traces|uploads|vector_stores|videos)"
@@ -85,17 +77,6 @@ FREE = frozenset(
     {"anthropic/messages/count_tokens", "openai/responses/input_tokens", "openai/moderations"}
 )
 """The paths whose calls cost nothing and report no tokens."""
-
-ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
-"""The key with the list of messages in requests of a format."""
-
-
-def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
-    """Return the body of a request as a JSON value, from its separately recorded `items`."""
-    sent, wire = read_json(body), WIRES.get(path)
-    if items and wire is not None and isinstance(sent, dict):
-        sent[ITEMS[wire]] = list(map(read_json, items))
-    return sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ tokens, `whole_of` joins the events of a stream into such a body, and `messages_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -30,6 +30,16 @@ from kindlm.wires import (
 )
 
 _FORMATS = {"chat": chat, "responses": responses, "anthropic": anthropic}
+
+WIRES: Mapping[str, Wire] = {
+    "openai/chat/completions": "chat",
+    "openai/responses": "responses",
+    "anthropic/messages": "anthropic",
+}
+"""The format of a request by its recorded path. Requests to other paths are not understood."""
+
+ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
+"""The key with the list of messages in requests of a format."""
 
 
 def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
@@ -93,6 +103,14 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
         offers_tools=bool(objects(body.get("tools")) or objects(body.get("functions"))),
         continues=text_or_none(body.get("previous_response_id")),
     )
+
+
+def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
+    """Return the body of a request as a JSON value, from its separately recorded `items`."""
+    sent, wire = read_json(body), WIRES.get(path)
+    if items and wire is not None and isinstance(sent, dict):
+        sent[ITEMS[wire]] = list(map(read_json, items))
+    return sent
 
 
 def _events(body: str) -> Iterator[Mapping[str, Any]]:

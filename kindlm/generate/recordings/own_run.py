@@ -10,7 +10,6 @@ from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.events.execution_events import ProviderRequested
-from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.generate.recorded_suite import Target
 from kindlm.generate.recordings import Recording
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, transcript_of
@@ -19,7 +18,7 @@ from kindlm.outcome import Status
 from kindlm.secrecy import HIDDEN
 from kindlm.telemetry.messages import definitions_in
 from kindlm.transcript import Role, Step, Transcript, Turn
-from kindlm.wires.reading import read_request
+from kindlm.wires.reading import WIRES, read_request, sent_body
 from kindlm_store import REDACTED
 
 
