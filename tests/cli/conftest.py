@@ -14,6 +14,7 @@ import pytest
 from terminal_typing import Terminal
 
 from kindlm.cli.app import run
+from kindlm.events.run import RunOptions
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,38 @@ def terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     yield Terminal(master, slave, monkeypatch)
     os.close(master)
     os.close(slave)
+
+
+@pytest.fixture
+def shard(history: Any, make: Any) -> Callable[..., Any]:
+    """Record shard `i/n` of a suite of six tests, 1/1 as a whole run; those in `failing` fail."""
+
+    def call(
+        run: str,
+        shard: str,
+        *,
+        failing: tuple[str, ...] = (),
+        ends: str = "finish",
+        group: str | None = "nightly",
+        gates: dict[str, float] | None = None,
+        options: RunOptions | None = None,
+        **suite: Any,
+    ) -> Any:
+        index, count = map(int, shard.split("/"))
+        names = [f"t{number}" for number in range(6)]
+        is_shard = {"shard": shard, "group": group} if count > 1 else {}
+        writer = history.run(run, **is_shard, options=options)
+        selected = [number % count == index - 1 for number in range(6)]
+        planned = [
+            make.planned(name, selected=chosen)
+            for name, chosen in zip(names, selected, strict=True)
+        ]
+        writer.suite(tests=planned, gates=gates, **suite)
+        for name, chosen in zip(names, selected, strict=True):
+            if chosen:
+                check = make.failed() if name in failing else make.passed()
+                writer.execution(name, assertions=(check,))
+        getattr(writer, ends)()
+        return writer
+
+    return call
