@@ -86,6 +86,8 @@ def test_a_run_that_executed_nothing_does_not_stand_for_its_label(workspace, ser
     suite(workspace, server.url, DEFAULT, a_test(workspace, NEVER, "broken"))
     workspace.run("test", "--label", "taped")
     workspace.run("test", "--label", "hollow")
+    workspace.suite(server.url, tests=[a_test(workspace, DEFAULT, skip=True)])
+    workspace.run("test", "--label", "taped")
     suite(workspace, server.url, TAPED)
     assert workspace.run("test").returncode == 0
     suite(workspace, server.url, {"cassette": {"run": "hollow"}})

@@ -257,3 +257,16 @@ def test_the_judge_of_a_criterion_is_that_of_the_last_attempt(history: Any, make
         db.execute("UPDATE provider_calls SET assertion = 0 WHERE purpose = 'judge'")
     (found,) = reviewed_executions(history.reader(), run=None, suite=None, since=None)
     assert [each.judge for each in found.criteria] == ["new"]
+
+
+def test_reviews_of_a_run_that_began_at_the_given_time_count(history: Any, make: Any) -> None:
+    for identity in ("abc11111", "abc22222"):
+        run = history.run(identity)
+        run.suite(tests=[make.planned()])
+        run.execution(assertions=(make.passed(),))
+        run.finish()
+        history.review(identity, 1, passed=True)
+    db = history.reader()
+    (since,) = db.execute("SELECT max(started_at) FROM runs").fetchone()
+    (found,) = reviewed_executions(db, run=None, suite=None, since=since)
+    assert found.execution.id == "abc22222-1"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from recorded_history import History, Make
 
+from kindlm.events.run import GitState
 from kindlm.history.trends import Trend, find_tests, read_trend
 from kindlm.plan import QualifiedName
 
@@ -151,3 +152,30 @@ def test_only_runs_that_selected_the_test_of_this_project_are_its_runs(history: 
         writer.execution(assertions=(Make.passed(),))
         writer.finish()
     assert [point.run.id for point in trend(history).points] == ["aaaa2222"]
+
+
+def test_what_changed_since_the_run_before_is_told(history: History) -> None:
+    states = (
+        GitState(commit="a" * 40),
+        GitState(commit="a" * 40, dirty=True),
+        GitState(commit="a" * 40, dirty=True),
+        GitState(commit="b" * 40),
+        GitState(commit="b" * 40),
+        None,
+    )
+    for number, git in enumerate(states):
+        writer = history.run(f"aaaa222{number}", git=git)
+        writer.suite(tests=[Make.planned()])
+        writer.finish()
+    told = [point.changes for point in reversed(trend(history).points)]
+    moved, removed = "git aaaaaaaa → bbbbbbbb", "git bbbbbbbb → none"
+    assert told == [(), ("uncommitted changes",), (), (moved,), (), (removed,)]
+
+
+def test_a_run_that_began_at_the_given_time_counts(history: History) -> None:
+    for run in ("aaaa2222", "bbbb2222", "cccc2222"):
+        record(history, run, "+")
+    since = next(p.run.started_at for p in trend(history).points if p.run.id == "bbbb2222")
+    name = QualifiedName("shop", "support", "greets", "gpt")
+    found = read_trend(history.reader(), name, limit=9, since=since)
+    assert [point.run.id for point in found.points] == ["cccc2222", "bbbb2222"]
