@@ -437,6 +437,19 @@ def test_a_request_has_the_form_of_its_protocol(talk, http, ask, success, protoc
     assert any("system prompt was not sent" in it for it in warnings) == (protocol == "a2a")
 
 
+@pytest.mark.parametrize(
+    ("protocol", "body", "sent"),
+    [
+        ("responses", RESPONSE, {"input": ROLES[:1]}),
+        ("anthropic", MESSAGE, {"max_tokens": 4096, "messages": ROLES[:1]}),
+    ],
+)
+def test_a_request_without_a_system_text_has_no_key_for_it(talk, http, ask, protocol, body, sent):
+    _, server = talk(http(body), requests=[ask(TALK[1])], protocol=protocol)
+
+    assert server.received[0].body == sent
+
+
 def test_the_form_of_requests_does_not_count_beside_a_protocol(talk, http, ask, success):
     (result,), _ = talk(
         http(rpc({"task": TASK})), requests=[ask(*TALK[:2])], protocol="a2a", request="messages"
