@@ -122,6 +122,25 @@ tests: [{name: a, prompt: a, expect: {judge: [{criteria: Is kind}]}}]
 defaults: {judgeModel: openai/gpt-4o}
 ==
 agent: http://h/chat
+tests:
+- name: a
+  input: Hi
+  expect: {judge: {criteria: Is kind, model: openai/gpt-4o}}
+  conversation: {user: Bye, expect: {judge: {criteria: Is short, model: groq/llama}}}
+--
+agents: [{id: agent, adapter: http, endpoint: 'http://h/chat'}]
+providers: {openai: {apiKeyEnv: OPENAI_API_KEY}, groq: {apiKeyEnv: GROQ_API_KEY}}
+models:
+- {id: openai/gpt-4o, provider: openai, model: gpt-4o, role: judge}
+- {id: groq/llama, provider: groq, model: llama, role: judge}
+prompts: {a: {user: Hi}}
+tests:
+- name: a
+  prompt: a
+  expect: {judge: [{criteria: Is kind, model: openai/gpt-4o}]}
+  conversation: [{user: Bye, expect: {judge: [{criteria: Is short, model: groq/llama}]}}]
+==
+agent: http://h/chat
 prompts: {formal: {system: Sir.}, casual: 'Hey, {{input}}'}
 tests:
 - {name: a, input: Hi, expect: {}}
