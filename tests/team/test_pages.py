@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +51,7 @@ def token(tokens: TokenStore) -> Callable[..., str]:
 
 @pytest.fixture
 def visit(history: Any, make: Any, tokens: TokenStore) -> Callable[..., Any]:
-    """Tell a story with a client of the pages, without a network."""
+    """Tell a story with a client of the pages, without a network; each request has its own port."""
     writer = history.run("aaaa2222")
     writer.suite(tests=[make.planned(repeat=2)])
     for repeat in (1, 2):
@@ -61,8 +62,12 @@ def visit(history: Any, make: Any, tokens: TokenStore) -> Callable[..., Any]:
         async def told() -> Any:
             datasette = make_datasette(history.path, review=reviews_in(history.path))
             await datasette.invoke_startup()
-            app = Pages(datasette, tokens, header)
-            transport = httpx.ASGITransport(app, client=("192.0.2.7", 5))
+            pages, ports = Pages(datasette, tokens, header), count(50_000)
+
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                await pages({**scope, "client": ("192.0.2.7", next(ports))}, receive, send)
+
+            transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url=base) as client:
                 found = await story(client)
             datasette.executor.shutdown()
