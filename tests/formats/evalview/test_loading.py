@@ -139,8 +139,11 @@ def test_a_list_and_several_documents_hold_several_cases(load: Load, case_text: 
     assert suite.front_end == "evalview"
 
 
+ENDPOINT = {".evalview/config.toml": 'endpoint = "http://a/b"\n'}
+
+
 def test_toml_says_the_same_as_yaml(load: Load) -> None:
-    loaded = load({"case.toml": TOML, ".evalview/config.toml": 'endpoint = "http://a/b"\n'})
+    loaded = load({"case.toml": TOML, **ENDPOINT})
     case = loaded.case
     assert case.prompt.user == '[expected]\nWhat = "is" the capital?'
     assert case.tags == ("a", "b")
@@ -149,6 +152,13 @@ def test_toml_says_the_same_as_yaml(load: Load) -> None:
     assert [tool["name"] for tool in case.contexts[0]["tools"]] == ["search", "fetch"]
     places = {found.kind: found.where.line for found in case.expectations}
     assert places == {"tool_called": 15, "contains": 16, "weighted_score": 19}
+
+
+def test_a_date_or_a_time_in_toml_is_a_text(load: Load) -> None:
+    moments = "{day = 2026-01-31, hour = 07:32:00, both = 2026-01-31T07:32:00Z}"
+    case = load({"case.toml": TOML.replace("{b = 1}", moments), **ENDPOINT}).case
+    said = {"day": "2026-01-31", "hour": "07:32:00", "both": "2026-01-31T07:32:00+00:00"}
+    assert case.contexts[0]["a key"] == said
 
 
 @pytest.mark.parametrize(
