@@ -70,6 +70,25 @@ def test_a_run_is_meant_before_a_group_and_a_group_before_a_label(history, make)
     assert group_of(history, "aaaa") == "aaaa2222"
 
 
+def test_a_group_lasts_from_its_first_shard_to_the_end_of_its_last(history, make):
+    for name, shard, test, milliseconds in (
+        ("aaaa2222", "1/2", "one", 1000.0),
+        ("bbbb2222", "2/2", "two", 250.0),
+    ):
+        run = history.run(name, shard=shard, group="g")
+        run.suite(tests=[make.planned(each, selected=each == test) for each in ("one", "two")])
+        run.execution(test, assertions=(make.passed(),))
+        run.finish(duration_ms=milliseconds)
+    first, last = (RunView(history.reader(), name).info for name in ("aaaa2222", "bbbb2222"))
+    whole = RunView(history.reader(), group_of(history)).info
+    assert (whole.started_at, whole.finished_at) == (first.started_at, last.finished_at)
+    assert (whole.ended, whole.duration_ms) == ("finished", 1250.0)
+    history.run("cccc2222", shard="1/2", group="h").finish()
+    history.run("dddd2222", shard="2/2", group="h").leave()
+    part = RunView(history.reader(), group_of(history, "h")).info
+    assert (part.ended, part.finished_at, part.duration_ms) == ("incomplete", None, None)
+
+
 def test_a_test_that_two_shards_ran_is_no_part_of_one_run(history, make):
     shard_run(history, make, "aaaa2222", "1/2")
     shard_run(history, make, "bbbb2222", "2/2")

@@ -10,7 +10,7 @@ import pytest
 from recorded_history import History, Make
 
 from kindlm.events.run import GitState
-from kindlm.history.trends import Trend, find_tests, read_trend
+from kindlm.history.trends import Trend, find_tests, read_trend, repeat_statistics
 from kindlm.plan import QualifiedName
 
 
@@ -139,6 +139,29 @@ def test_the_score_of_judges_is_the_mean_over_criteria_of_last_attempts(history:
     writer.finish()
     (point,) = trend(history).points
     assert point.judge == pytest.approx((0.9 + 0.4) / 2)
+
+
+def test_the_score_of_repeats_is_the_weighted_score_of_their_last_attempts(
+    history: History,
+) -> None:
+    def scored(score: float | None) -> tuple[Any, ...]:
+        return (
+            Make.passed("judge", "kind", score=0.1),
+            Make.passed("weighted_score", "weighted score", score=score),
+        )
+
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[Make.planned(repeat=3), Make.planned("parts")])
+    writer.execution(number=1, assertions=scored(0.2), retried=True)
+    writer.execution(number=1, attempt=2, assertions=scored(0.6))
+    writer.execution(number=2, repeat=2, assertions=scored(0.8))
+    writer.execution(number=3, repeat=3, assertions=scored(None))
+    writer.execution("parts", number=4, assertions=scored(0.4))
+    view = writer.finish()
+    found = repeat_statistics(view.db, next(iter(view.tests())))
+    assert found is not None
+    assert found.score is not None
+    assert (found.n, found.score.n, found.score.mean) == (3, 2, pytest.approx(0.7))
 
 
 def test_only_runs_that_selected_the_test_of_this_project_are_its_runs(history: History) -> None:

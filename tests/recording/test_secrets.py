@@ -94,6 +94,7 @@ def test_a_secret_is_reported_by_the_name_of_its_variable_or_its_place_in_a_url(
         ("LIST_URL", "https://example.com/?nextPageToken=page-2-of-9"),
         ("SENTRY_DSN", "https://o1.ingest.sentry.io:8080/project-4711/@all"),
         ("DB_DSN", "host=db-4711 user=me port=5432"),
+        ("DB_DSN", "host=shop-4711.example.com user=shopkeeper-2"),
         ("DB_DSN", "postgresql+asyncpg://shop_admin1@db/shop"),
         ("HOMEPAGE", "https://[broken"),
         ("HOMEPAGE", "https://[broken?@"),
