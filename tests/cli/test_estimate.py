@@ -93,6 +93,8 @@ def test_what_embeddings_cost_is_not_known() -> None:
     assert (found.judge_calls, found.unknown) == (0, {"similar_to"})
     offline = {"p": ProviderSettings("p", "scripted")}
     assert estimate(case(expectations=(check,)), providers=offline).unknown == frozenset()
+    both = {**offline, "q": ProviderSettings("q", "openai")}
+    assert estimate(case(expectations=(check,)), providers=both).unknown == {"similar_to"}
 
 
 def test_what_an_agent_spends_is_not_known() -> None:

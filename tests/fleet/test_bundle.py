@@ -110,6 +110,15 @@ def test_refuses_a_file_outside_of_the_project(tmp_path: Path, is_link: bool) ->
     assert f"{str(named)!r} is outside of the project" in made.error.message
 
 
+def test_leaves_out_what_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "kindlm.toml").write_text('project = "demo"\n')
+
+    made = pack([tmp_path / "kindlm.toml", Path(bundles.__file__), Path(pytest.__file__)], tmp_path)
+
+    assert isinstance(made, Ok)
+    assert names_in(made.value) == {"kindlm.toml"}
+
+
 def test_a_link_inside_the_project_becomes_a_file(tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_text("hello")
     (tmp_path / "link.md").symlink_to("prompt.md")
