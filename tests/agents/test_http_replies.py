@@ -112,6 +112,7 @@ def test_calls_and_texts_are_read_whatever_json_is_sent_as(reply, kind):
     called = reply({"tool_calls": [{"name": "refund"}]}, kind=kind)
     assert [use.call.name for use in called.tool_uses] == ["refund"]
     assert reply({"d": {"t": "ok"}}, kind=kind, responsePath="d.t").text == "ok"
+    assert reply([{"t": "ok"}], kind=kind, responsePath="0.t").text == "ok"
     assert reply("ok", kind="text/plain", responsePath="d.t").text == "ok"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from base64 import b64decode
 from dataclasses import replace
 
 import pytest
@@ -175,6 +176,19 @@ def test_headers_are_sent_and_may_replace_ours(talk, http):
     got = server.received[0].headers
     assert got["authorization"] == f"Bearer {TOKEN}"
     assert got["content-type"] == "application/json; v=2"
+
+
+def test_who_is_named_in_the_address_is_sent_as_basic_authorization(make, ask, peer, http):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            target = AgentTarget("s", "http", server.url.replace("//", "//ada:open%2Fsesame@"))
+            async with make(target) as agent:
+                await agent.send(ask())
+            return server
+
+    (received,) = asyncio.run(run()).received
+    sent = received.headers["authorization"].removeprefix("Basic ")
+    assert b64decode(sent) == b"ada:open/sesame"
 
 
 def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
