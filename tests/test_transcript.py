@@ -63,3 +63,10 @@ def test_a_sum_of_costs_says_where_it_is_from() -> None:
     )
     assert total_of([Step("", cost=reported), Step("")]).cost == Cost()
     assert total_of([]).cost == Cost()
+
+
+def test_a_call_is_stored_without_what_no_text_can_hold() -> None:
+    odd, stored = "a\ud800b", "a\ufffdb"
+    call = ToolCall(odd, odd, {"plain": ["x", 1.5], odd: {"deep": [odd]}}, odd)
+    arguments = {"plain": ["x", 1.5], stored: {"deep": [stored]}}
+    assert call.storable() == ToolCall(stored, stored, arguments, stored)

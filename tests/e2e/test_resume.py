@@ -156,6 +156,19 @@ def test_the_path_that_a_run_began_with_may_be_named_again(workspace: Workspace)
     assert report["summary"]["executions"]["passed"] == 3
 
 
+def test_no_suite_is_new_once_an_execution_has_begun(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server)
+    kill_when_held(workspace, server, "k0", arguments=("kindlm.yaml", "-j", "1"))
+    other = (workspace.root / "kindlm.yaml").read_text().replace("name: orders", "name: more")
+    (workspace.root / "more.yaml").write_text(other)
+
+    refused = workspace.run("test", "kindlm.yaml", "more.yaml", "--resume")
+    assert refused.returncode == 1
+    assert "'more' is new" in " ".join(refused.stderr.split())
+
+
 def test_a_run_that_is_killed_twice_is_finished_the_third_time(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
