@@ -57,7 +57,7 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
             KindlmError(
                 ErrorCode.CONFIG_PARSE_ERROR,
                 f"The file cannot be imported: {error_text(error)}",
-                way_to_module(error, folder) or "Fix it: its tests did not run.",
+                missing_module_hint(error, folder) or "Fix it: its tests did not run.",
                 SourceLocation(str(shown), line),
                 {"reason": "import"},
                 trace="".join(traceback.format_exception(error)),
@@ -127,8 +127,8 @@ def _namesakes(folder: Path) -> dict[str, ModuleType]:
     return {name: module for name, module in loaded if name.partition(".")[0] in hidden}
 
 
-def way_to_module(error: BaseException, folder: Path) -> str | None:
-    """Return where a missing module was looked for; None for other errors.
+def missing_module_hint(error: BaseException, folder: Path) -> str | None:
+    """Return the hint for a missing module; None for other errors.
 
     `folder` is the one that the user's modules are imported from.
     """

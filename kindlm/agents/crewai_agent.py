@@ -18,7 +18,7 @@ from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, f
 from kindlm.agents.reply_reading import FailedReply, agent_reply, failure_warnings
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model
 from kindlm.agents.served import HttpReply, Served
-from kindlm.agents.tool_entries import folded, reported_calls, tool_answer, tool_name
+from kindlm.agents.tool_entries import folded, reported_calls, tool_name, tool_result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
@@ -148,7 +148,7 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
         entry = {**entry, "error": f"the crew says that its status is {status}"}
     call = ToolCall.parse(first_text(entry.get("id")) or default_id, name, arguments)
-    return ToolUse(call, tool_answer(entry, _RESULTS), AGENT_RULE)
+    return ToolUse(call, tool_result(entry, _RESULTS), AGENT_RULE)
 
 
 class Crew(Served):

@@ -20,7 +20,7 @@ from kindlm.agents.hidden_calls import calls_anywhere, hidden_calls, looks_like_
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent, spent_together
-from kindlm.agents.tool_entries import may_list_calls, read_tool_use, reported_calls, tool_answer
+from kindlm.agents.tool_entries import may_list_calls, read_tool_use, reported_calls, tool_result
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import KnownCalls, merged_uses
@@ -282,7 +282,7 @@ def _step(step: Mapping[str, Any]) -> ToolUse:
     text = use.call.malformed
     if text is not None and not text.lstrip().startswith("{"):
         use = replace(use, call=replace(use.call, arguments={"tool_input": text}, malformed=None))
-    return replace(use, response=tool_answer(step, _RESULTS))
+    return replace(use, response=tool_result(step, _RESULTS))
 
 
 _STATE_KEYS = ("output", "result", "values", "state")

@@ -48,7 +48,7 @@ from kindlm.same_calls import with_ids
 from kindlm.section import FilePath
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
-from kindlm.user_modules import is_of_pytest, user_trace, way_to_module
+from kindlm.user_modules import is_of_pytest, missing_module_hint, user_trace
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
@@ -119,7 +119,8 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
         failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: "
             f"{error_text(raised, who.quote)}{_at(raised, (folder,))}",
-            way_to_module(raised, folder) or f"Check its endpoint; it is imported from {folder}",
+            missing_module_hint(raised, folder)
+            or f"Check its endpoint; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_of_user),
         )

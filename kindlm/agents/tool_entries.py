@@ -308,7 +308,7 @@ def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
     return failure if result is None else {**failure, "result": result}
 
 
-def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = RESPONSES) -> Any:
+def tool_result(entry: Mapping[str, Any], keys: Iterable[str] = RESPONSES) -> Any:
     """Return the result under the first of the keys; an `error` or no success means a failure."""
     result, error = _first(entry, keys), entry.get("error")
     result = None if result is ABSENT else result
@@ -353,7 +353,7 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
         arguments = _first(entry, ARGUMENTS)
     call_id = first_text(*map(entry.get, _IDS)) or ""
     call = ToolCall.parse(call_id, name or UNNAMED, None if arguments is ABSENT else arguments)
-    return ToolUse(call, tool_answer(entry), AGENT_RULE)
+    return ToolUse(call, tool_result(entry), AGENT_RULE)
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:

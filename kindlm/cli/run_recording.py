@@ -111,23 +111,22 @@ class Requested:
             return self._report(view, first, reason)
 
     def _report(self, view: RunView, first: str | None, reason: str | None) -> int:
-        options, reporters = self.options, self.reporters
-        look = replace(self.report_options(), first=first)
-        errors = write_reports(reporters, view, look)
+        options = replace(self.report_options(), first=first)
+        errors = write_reports(self.reporters, view, options)
         if errors:
             from kindlm.reports.terminal_report import write_report
 
-            if Reporter("terminal", write_report) not in reporters:
+            if Reporter("terminal", write_report) not in self.reporters:
                 # The user still gets the verdict.
-                look_here = replace(look, quiet=True, color=wants_color(sys.stderr))
-                write_report(view, sys.stderr, look_here)
+                verdict_alone = replace(options, quiet=True, color=wants_color(sys.stderr))
+                write_report(view, sys.stderr, verdict_alone)
         show(errors)
-        annotate_github(view, look, os.environ)
-        if options.compliance or any(suite.has_document for suite in self.request.suites):
+        annotate_github(view, options, os.environ)
+        if self.options.compliance or any(suite.has_document for suite in self.request.suites):
             # This loads a template engine, which few runs need.
             from kindlm.cli.compliance import write_wanted
 
-            errors += write_wanted(self.request, view, look, options)
+            errors += write_wanted(self.request, view, options, self.options)
         if reason in SIGNAL_NAMES:
             return INTERRUPTED
         return 0 if view.passed and not errors else 1

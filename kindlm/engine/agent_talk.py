@@ -79,7 +79,7 @@ class AgentTalk(LiveTalk):
         async with AsyncExitStack() as opened:
             opened.callback(self._end_observations)
             if agent is None:
-                run.budget.ask()
+                run.budget.before_call()
                 found = [each.observe(self.called, self.desk) for each in run.ports.observers]
                 self.observations = [each for each in found if each is not None]
                 variables = dict(ChainMap(*[dict(each.environ) for each in self.observations]))

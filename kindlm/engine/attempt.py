@@ -38,7 +38,7 @@ _REDACTION_WARNING = (
     " a judge sees [redacted] in its place."
 )
 
-_UNDONE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+_UNMET = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +144,16 @@ async def run_execution(
 
 @dataclass(eq=False, repr=False)
 class _Attempt:
-    """One attempt at an execution, with its results so far."""
+    """One attempt at an execution.
+
+    `_results` are those of its checks so far, `_unmet` those that keep it from passing. `_checking`
+    is the label of the latest check, `_score` that of a script.
+    """
 
     _calls: Calls
     _held: HeldConversation | None
     _results: list[CheckResult] = field(default_factory=list)
-    _undone: list[CheckResult] = field(default_factory=list)
+    _unmet: list[CheckResult] = field(default_factory=list)
     _checking: str | None = None
     _score: float | None = None
 
@@ -177,14 +181,14 @@ class _Attempt:
             return None
         status = Status.ERRORED
         if error is None:
-            status = execution_status(list(map(attrgetter("outcome"), self._undone)))
+            status = execution_status(list(map(attrgetter("outcome"), self._unmet)))
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         calls.recorder.record(_ended(status, error, **self._facts(status), retried=retried))
         return Finished(
             self._execution,
             status,
             error,
-            tuple(self._undone),
+            tuple(self._unmet),
             self._talk.conversation.transcript.total.latency_ms,
             calls.spent_usd,
             retried,
@@ -220,7 +224,7 @@ class _Attempt:
             return _crashed(crash)
 
     def _make_talk(self, servers: ToolServers) -> Talk:
-        """Return the conversation that fits the target: a model, a live agent, or a command."""
+        """Return the conversation: a recorded one, or one with a model, an agent or a command."""
         calls, case, agent = self._calls, self._case, agent_of(self._execution)
         if self._held is not None:
             return HeldTalk(self._held, agent)
@@ -253,7 +257,7 @@ class _Attempt:
         try:
             error = await trial.play(script)
         finally:
-            self._undone = [each for each in trial.results if each.outcome in _UNDONE]
+            self._unmet = [each for each in trial.results if each.outcome in _UNMET]
             self._score = trial.score
         if not self._calls.deadline.leaves(0):
             # A script that blocks the event loop also blocks the timeout.
@@ -281,8 +285,8 @@ class _Attempt:
             if result.warning:
                 self._talk.warnings[result.warning] = None
             self._results.append(result)
-            if not expectation.advisory and result.outcome in _UNDONE:
-                self._undone.append(result)
+            if not expectation.advisory and result.outcome in _UNMET:
+                self._unmet.append(result)
 
     def _facts(self, status: Status) -> dict[str, Any]:
         """Return what the event that ends the attempt says about the conversation."""

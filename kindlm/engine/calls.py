@@ -324,7 +324,7 @@ class Calls:
             recorded = self.answers.answer(Asked(purpose, provider, identity, request))
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
-            self.run.budget.ask()
+            self.run.budget.before_call()
             callee = self.suite.providers[provider]
             client = self.run.clients.get(callee)
             if isinstance(client, Err):
@@ -398,7 +398,7 @@ class Calls:
         provider, model = embedder.provider, embedder.model
         callee = self.suite.providers.get(provider)
         if callee is not None:
-            self.run.budget.ask()
+            self.run.budget.before_call()
         messages = tuple([Message(Role.USER, text) for text in texts])
         asked = ProviderRequested(
             purpose=Purpose.DRIFT,

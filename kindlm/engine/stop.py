@@ -103,7 +103,7 @@ class Budget:
     unpriced: Callable[[str], None] = lambda _: None
     _is_part: bool = False
     _reported: set[str] = field(default_factory=set)
-    _has_asked: bool = False
+    _has_called: bool = False
     _unknown: str | None = None  # the first model of unknown cost, if the run has a limit
 
     def __post_init__(self) -> None:
@@ -135,17 +135,17 @@ class Budget:
             self._reported.add(model)
             self.unpriced(model)
 
-    def ask(self) -> None:
-        """Count a call that may cost something before it is made: a limit of 0 allows none."""
-        if self._most_usd == 0 and not self._has_asked:
-            self._has_asked = True
+    def before_call(self) -> None:
+        """Note that a call will be made that may cost something: a limit of 0 allows none."""
+        if self._most_usd == 0 and not self._has_called:
+            self._has_called = True
             self.review()
 
     @property
     def is_used_up(self) -> bool:
         """Whether the run passed its limit, may have passed it, or would with the next call."""
         most = self._most_usd
-        is_over = self._has_asked or self._unknown is not None
+        is_over = self._has_called or self._unknown is not None
         return most is not None and (is_over or exceeds(self.total_usd, most))
 
     @property

@@ -77,9 +77,9 @@ def write_configured_reports(name: str, options: SessionOptions) -> list[KindlmE
         found = find_run_or_group(reader, name)
         if isinstance(found, Err):
             return [found.error]
-        look = ReportOptions(database=os.path.relpath(options.database) if options.named else None)
-        view = RunView(reader, found.value)
-        return write_reports(reporters.value, view, of_project(look, options.root))
+        database = os.path.relpath(options.database) if options.named else None
+        shown = of_project(ReportOptions(database=database), options.root)
+        return write_reports(reporters.value, RunView(reader, found.value), shown)
 
 
 _MOST_FLAKY = 10

@@ -57,14 +57,14 @@ def demo_command(
         write_diff(diff, sys.stdout, options)
         is_as_planned = diff.before.passed and not diff.after.passed and diff.fails
     page.heading("Look closer")
-    for kindlm, what in (
+    for command, what in (
         ("kindlm diff", "this comparison, also with --format html"),
         ("kindlm browse", "the whole history, in Datasette"),
         (f"kindlm show {after} 1", "one conversation with all its evidence"),
         ("kindlm test", f"run it yourself; the agent is {agent.name}"),
     ):
-        command = f"cd {shlex.quote(str(folder))} && {kindlm}"
-        page.unbroken((f"{command:<44}", "bold"), (f" {what}", "dim"), indent=3)
+        line = f"cd {shlex.quote(str(folder))} && {command}"
+        page.unbroken((f"{line:<44}", "bold"), (f" {what}", "dim"), indent=3)
     if not is_as_planned:
         raise typer.Exit(1)
 
