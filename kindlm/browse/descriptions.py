@@ -167,7 +167,7 @@ _COLUMNS = {
         "score": "0 to 1; empty: undecided",
         "line": "line of the check in the suite's file",
         "advisory": "1: advisory, cannot fail the execution",
-        "demands": "task or limit, of a check that failed and demands no safety",
+        "demands": "task or limit; empty: the check passed, or demands safety",
     },
     "tests": {
         "passed_later": "number of executions that passed only on a retry",

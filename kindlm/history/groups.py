@@ -1,4 +1,4 @@
-"""Groups of shards: finds the parts of a divided run, and reads them as one run.
+"""Groups of shards: finds the shards of a divided run, and reads them as one run.
 
 If a shard ran several times, its latest finished run counts, else its latest run. The shards of a
 group must have the same suites and the same selection, so that they have every test exactly once.
@@ -38,23 +38,23 @@ class Group:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The parts that are not in the history."""
+        """The indices of the shards that are not in the history."""
         here = {shard.index for shard in self.shards}
         return tuple(index for index in range(1, self.count + 1) if index not in here)
 
     @property
     def unfinished(self) -> tuple[Run, ...]:
-        """The parts without a finished run."""
+        """The shards without a finished run."""
         return tuple(shard for shard in self.shards if shard.state != "finished")
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are in the history and finished."""
+        """Whether all shards are in the history and finished."""
         return not self.missing and not self.unfinished
 
     @property
     def lacking(self) -> list[tuple[str, str]]:
-        """The parts, as `i/n`, that are missing or unfinished, each with its state in words."""
+        """The shards, as `i/n`, that are missing or unfinished, each with its state in words."""
         lacking = [(index, "is not here") for index in self.missing]
         for shard in self.unfinished:
             verb = "is" if shard.state == "running" else "was"
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def what_lacks(self) -> str:
-        """The parts that are missing or unfinished, in words; empty if the group is complete."""
+        """The shards that are missing or unfinished, in words; "" if the group is complete."""
         return ", ".join(f"shard {shard} {state}" for shard, state in self.lacking)
 
 

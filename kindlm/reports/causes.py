@@ -27,13 +27,12 @@ from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, json_shown, one_line, visible
 from kindlm.wording import count, cut, first_of
 
-_SAID = 240
-_CALLED = 300
-_VALUE = 300
-_SENTENCE = 400
-_NAMED_CALLS = 4
-_NAMED = 3
-_WARNINGS = 3
+_SAID, _CALLED, _VALUE, _SENTENCE = 240, 300, 300, 400
+"""The most characters of an answer, of calls, of a value, and of the end of a sentence."""
+
+_NAMED_CALLS, _NAMED, _WARNINGS = 4, 3, 3
+"""The most calls, other names, and warnings."""
+
 _QUOTED_LENGTH = 60
 """The answer is not shown if the sentence quotes this many characters of it."""
 

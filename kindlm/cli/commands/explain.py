@@ -22,7 +22,7 @@ _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 _NARROWEST = 20
-"""Columns of the column with the meaning; a narrower terminal wraps its lines."""
+"""The fewest characters of a meaning in the list; a narrower terminal wraps its lines."""
 
 
 def explain_command(

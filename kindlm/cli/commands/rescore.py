@@ -1,4 +1,4 @@
-"""`kindlm rescore`: check the conversations of a recorded run by the current suite."""
+"""`kindlm rescore`: check recorded conversations against the current suite."""
 
 from __future__ import annotations
 
