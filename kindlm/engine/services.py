@@ -76,8 +76,8 @@ async def _watch(running: _Running, ended: Callable[[KindlmError], None]) -> Non
 class _Running(LastOutput):
     """The program of a service with its output: knows when it is ready, and why it is not.
 
-    The ports are filled in in its `service`. `answered` is what its `ready` URL did last instead of
-    answering.
+    Its `service` has the ports in place of placeholders. `not_ready` is what the `ready` URL did
+    last instead of answering with success.
     """
 
     program: Program
@@ -86,7 +86,7 @@ class _Running(LastOutput):
         super().__init__()
         self.service = service
         self.port = port
-        self.answered: str | None = None
+        self.not_ready: str | None = None
         self._has_ready_line = False
 
     def add(self, chunk: bytes) -> None:
@@ -105,8 +105,8 @@ class _Running(LastOutput):
         while not self.has_ended:
             is_ready = self._has_ready_line
             if self.service.ready_line is None:
-                self.answered = url and await _why_not(url)
-                is_ready = self.answered is None
+                self.not_ready = url and await _why_not(url)
+                is_ready = self.not_ready is None
             if is_ready:
                 break
             await asyncio.sleep(_POLL_S)
@@ -163,7 +163,7 @@ async def _start(
             parts = urlsplit(running.service.ready_url or "")
             # Without credentials, which may be before the host or in the query.
             address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-            why = f": {address} {running.answered}" if running.answered else ""
+            why = f": {address} {running.not_ready}" if running.not_ready else ""
             message = f"was not ready after {service.timeout_ms} ms{why}."
             hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
             return Err(running.failed(message, hint))
@@ -208,7 +208,7 @@ async def _why_not(url: str) -> str | None:
         ):
             return None if answer.status < 300 else f"answers {answer.status}"
     except aiohttp.TooManyRedirects:
-        return "redirects on and on"
+        return "redirects endlessly"
     except aiohttp.ClientResponseError:  # such as TLS
         return "answers something that is not HTTP"
     except (aiohttp.ClientError, OSError, ValueError):

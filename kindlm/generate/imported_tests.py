@@ -270,7 +270,7 @@ def prompt_section(messages: Any) -> dict[str, str]:
     roles = [str(each.get("role")).replace("developer", "system") for each in messages]
     if roles not in (["user"], ["system", "user"]):
         raise LeftOutError(
-            "other messages than a system text and one of the user",
+            "messages other than a system text and one of the user",
             "Write what the user says as `conversation`: the agent answers it itself",
         )
     return dict(zip(roles, (message_text(each.get("content")) for each in messages), strict=True))
@@ -286,5 +286,5 @@ def message_text(content: Any) -> str:
         content = content[0]
     text = content.get("text") if isinstance(content, dict) else content
     if not isinstance(text, str):
-        raise LeftOutError("a message that is not text", "kindlm sends texts")
+        raise LeftOutError("a message that is not text", "kindlm sends only text")
     return text

@@ -20,7 +20,7 @@ from kindlm_store import Append, OpenError
 
 _HINTS = {
     409: "It continued in both histories: pull it into another one (--db).",
-    422: "Nothing of it was taken. On the server, check the history by kindlm history verify.",
+    422: "Nothing of it was taken. Run kindlm history verify on the server.",
 }
 
 _MOST = 500

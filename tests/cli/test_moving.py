@@ -551,7 +551,7 @@ def test_later_events_alone_go_into_a_history_that_has_the_others(
     later = here / "later.jsonl"
     outcome = kindlm("export", "bbbb", "--after", last - 2, "-o", later, "--db", other.path)
     assert outcome.code == 0, outcome.err
-    assert outcome.err.endswith(f"import it there by kindlm history import {later}\n")
+    assert outcome.err.endswith(f"use kindlm history import {later}\n")
     stream = lines_of(later)[0]["streams"]["run/bbbb3333"]
     assert (stream["events"], stream["after"]) == (last, last - 2)
 

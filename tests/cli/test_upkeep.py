@@ -345,7 +345,7 @@ def test_where_nothing_can_be_read_a_merge_says_so(kindlm: Any, recorded: Any, h
 
 @pytest.mark.parametrize(
     ("table", "said"),
-    [("streams", "not of which run they are"), ("events", "kindlm history merge BACKUP.db")],
+    [("streams", "not which run they belong to"), ("events", "kindlm history merge BACKUP.db")],
 )
 def test_what_a_merge_cannot_read_of_a_damaged_history_is_said(
     kindlm: Any, recorded: Any, here: Path, table: str, said: str

@@ -186,7 +186,7 @@ def test_a_service_that_is_never_ready_is_given_up(tmp_path):
         (HTTP.replace("200", "404"), "answers 404"),
         (
             HTTP.replace("(200)", "(302); self.send_header('Location', self.path)"),
-            "redirects on and on",
+            "redirects endlessly",
         ),
         (NOT_HTTP, "answers something that is not HTTP"),
         ("import time; time.sleep(600)", "does not answer"),

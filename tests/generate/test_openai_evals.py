@@ -92,7 +92,7 @@ def test_samples_and_classes_without_an_equivalent_are_named(tmp_path: Path) -> 
     assert last.skip
     assert (imported.tests, imported.imported, imported.skipped) == (3, 1, 1)
     said = {next(iter(places)): it for it, places in imported.left_out.items()}
-    assert said["../data/cities/samples.jsonl:2"].startswith("a row with other messages")
+    assert said["../data/cities/samples.jsonl:2"].startswith("a row with messages other than")
     assert said["../data/cities/samples.jsonl:3"] == "an `ideal` that is not text."
     for document in (
         {"a.v0": {"class": "x:Translate", "args": {"samples_jsonl": "cities/samples.jsonl"}}},

@@ -54,17 +54,17 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
         names = ", ".join(repr(suite.name) for suite in source.suites)
         refuse(
             f"Run {run} was imported: no file here says what its suite {names} expects.",
-            "Check it by a suite of that name, with tests and targets of the same names: kindlm"
+            "Check it with a suite of that name, with tests and targets of the same names: kindlm"
             f" rescore {run} -c FILE",
         )
-    options = _as_judged(options, source)
+    options = _with_compat_of(options, source)
     request, noted = _rescoring(source, project, options, reporters)
     if options.warnings:
         note(noted)
     return Requested(request, options, reporters).record(new_run_id())
 
 
-def _as_judged(options: _Options, source: SourceRun) -> _Options:
+def _with_compat_of(options: _Options, source: SourceRun) -> _Options:
     """Return the options with the `--compat` of the source run, unless they have one."""
     if options.compat is not None or source.compat is None:
         return options
@@ -229,8 +229,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
                 warn(
                     f"--max-cost {limit:g} is spent, after ${spent:.4f}:"
                     f" {count(len(sources) - done, 'run')} not rescored.",
-                    "Rescore all with a higher limit; judges are not asked again what they have"
-                    " answered.",
+                    "Rescore all with a higher limit; recorded answers of judges are used again.",
                 )
                 break
             options = replace(options, max_cost_usd=limit - spent)
@@ -238,7 +237,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
         note(f"{done} of {len(sources)}: run {run}")
         try:
             known = or_fail(source)
-            judged = _as_judged(replace(options, quiet=True), known)
+            judged = _with_compat_of(replace(options, quiet=True), known)
             request, _ = _rescoring(known, project, judged)
         except typer.Exit:  # its errors were shown
             refused.append(run)
@@ -275,7 +274,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     with open_history(options.database) as db:
         run = finished_run(db, wanted, None)
         source = or_fail(read_source(db, run))
-    options = _as_judged(options, source)
+    options = _with_compat_of(options, source)
     names_files = bool(options.paths)
     if not names_files:
         if source.info.mode == "imported" or not source.paths:

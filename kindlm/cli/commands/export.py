@@ -39,7 +39,7 @@ def export_command(
     run: str = argument("RUN", RUN_NAMES, default="latest"),
     form: _Format = option("--format", "otlp is an OpenTelemetry trace.", default="kindlm"),
     after: int = option(
-        "--after VERSION", "Only the events of the run behind this version.", default=0, min=0
+        "--after VERSION", "Only the events of the run after this version.", default=0, min=0
     ),
     output: Path | None = option("--output -o FILE", "Write to FILE; - is stdout."),
     to: str | None = option(
@@ -105,7 +105,7 @@ def export_command(
         note(f"{', '.join(runs)}: {count(written, unit)} written to {output}.")
         if form == "kindlm":
             name = shlex.quote(str(output))
-            note(f"To have it in another history, import it there by kindlm history import {name}")
+            note(f"To add it to another history, use kindlm history import {name}")
         elif not contents:
             note(_BARE)
 

@@ -79,7 +79,7 @@ def merge_command(
                 refused.append(broken(message, hint, SourceLocation(str(file))))
         what = None
         if lost:
-            what = f"{count(lost, 'event')} of it can be read, but not of which run they are"
+            what = f"{count(lost, 'event')} of it can be read, but not which run they belong to"
         elif lost is not None and not (taken.added or taken.known or taken.refused):
             what = "Nothing that was recorded in it can be read"
         if what is not None:

@@ -59,7 +59,7 @@ def pull_command(
         ]
         if not wanted:
             what = f"The server has no run of {branch or group!r} that this token may read."
-            hint = "Push one by kindlm push, or use a token that is for its project."
+            hint = "Push one with kindlm push, or use a token for its project."
             fail([not_there(what, hint)])
         for named in wanted:
             run, answer = _pulled(client, project.database, named, of_project)
@@ -95,8 +95,6 @@ def _pulled(
         message = f"{named!r} matches several runs of the server: {first_of(starting, _SHOWN)}."
         answer = Err(misuse(message, "Type more characters of the run's id."))
     else:
-        hint = (
-            "Name a run by its id, or use --branch or --group. Or the token is for another project."
-        )
-        answer = Err(replace(answer.error, hint=hint))
+        hint = "Name a run by its id, or use --branch or --group."
+        answer = Err(replace(answer.error, hint=f"{hint} The token may be for another project."))
     return named, answer
