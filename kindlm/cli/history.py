@@ -34,7 +34,7 @@ from kindlm.recording.project import (
     regression_threshold,
 )
 from kindlm.wording import count, shown_path
-from kindlm_store import OpenError, open_reader
+from kindlm_store import EventLog, OpenError, open_reader
 
 # Functions import what reads runs: `kindlm history backup`, `verify` and `rebuild` do not need it.
 if TYPE_CHECKING:
@@ -114,7 +114,6 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
     If another process does that already, wait for it.
     """
     from kindlm.projections import PROJECTIONS
-    from kindlm_store import EventLog
 
     if (reader.execute("SELECT max(seq) FROM events").fetchone()[0] or 0) > _MANY_EVENTS:
         note("Updating the tables of this history for this version of kindlm …")

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there
 from kindlm.wording import shown_path
@@ -21,11 +20,9 @@ from kindlm_store import (
     NotAnEventLogError,
     OpenError,
     ProjectionError,
+    SchemaProblem,
 )
 from kindlm_store.database import code_of
-
-if TYPE_CHECKING:
-    from kindlm_store import SchemaProblem
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 

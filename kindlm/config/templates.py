@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from kindlm.checks.guardrails import CANARY
 from kindlm.config.diagnostics import Reporter
@@ -17,15 +16,13 @@ from kindlm.config.expect import expect_sections
 from kindlm.config.files import FILE_KEYS, ReferencedFiles
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
 from kindlm.config.rows import RowFile
+from kindlm.config.schema import KindlmConfig
 from kindlm.document import Path, Raw, expectations, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
 from kindlm.values import words_of
 from kindlm.wording import first_of
-
-if TYPE_CHECKING:
-    from kindlm.config.schema import KindlmConfig
 
 _ENV = re.compile(r"env\.\w+")
 _PORT = re.compile(r"serve\.(\w+)\.port")

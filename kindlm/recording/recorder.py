@@ -20,12 +20,12 @@ from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionStarted
 from kindlm.events.run import RunAborted, RunInterrupted, SuiteSkipped, SuiteStarted
+from kindlm.suite import Suite
 from kindlm_store import Append, EventLog, NewEvent, Ticket
 
 if TYPE_CHECKING:
     from kindlm.recording.personal_data import PersonalData
     from kindlm.recording.request import SkippedSuite
-    from kindlm.suite import Suite
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kindlm.history.statistics import wilson_interval
-from kindlm.outcome import Status
+from kindlm.outcome import GateResult, Status
 from kindlm.wording import count
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kindlm.history.queries import Paid
     from kindlm.history.trends import RepeatStatistics
     from kindlm.history.verdict import StatusCounts
-    from kindlm.outcome import GateResult
 
 
 def duration(ms: float) -> str:

@@ -1,8 +1,7 @@
 """Scenarios: tests of conversations with an agent, as Python functions or in YAML.
 
-- `api`, `trial`, `checks`, `under_test` and `users` are the API of tests; `kindlm` exports their
-  public names. `scope` says which answers a check reads, and `function_thread` serves functions
-  that are not `async`.
+- `api`, `trial`, `checks`, `verdicts`, `under_test` and `users` are the API of tests; `kindlm`
+  exports their public names. `function_thread` serves functions that are not `async`.
 - `function_script` runs such a test for the engine.
 - `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding` and `marks` read
   Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself collects Python files,

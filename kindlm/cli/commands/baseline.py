@@ -34,7 +34,9 @@ from kindlm.history.baselines import (
     no_baseline,
 )
 from kindlm.history.groups import Group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
+from kindlm.recording.project import regression_threshold
 from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.spelling import fields_of
@@ -163,7 +165,6 @@ def compare_command(
     Exits with 1 if a regression is confirmed or a test was removed.
     """
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-    from kindlm.recording.project import regression_threshold
     from kindlm.reports.diff import write_diff
     from kindlm.reports.diff.phrases import completing_command, lacking_text
 
@@ -265,7 +266,6 @@ def _chosen(
 ) -> str | Group:
     """Return the run or group that a user names; import it if they name another tool's file."""
     from kindlm.cli.foreign_import import import_results
-    from kindlm.history.run_names import find_run_or_group
 
     # A run comes before a file of its name.
     if read is None or isinstance(find_run_or_group(db, wanted or "", commit_named), Ok):

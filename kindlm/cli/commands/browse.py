@@ -13,6 +13,7 @@ from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.journal import author, recorder_of
 from kindlm.cli.options import DATABASE, flag, option
 from kindlm.recording.history_file import project_secrets
+from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import printed_json
 from kindlm.team.protocol import is_loopback
 
@@ -44,7 +45,6 @@ def browse_command(
         sys.stdout.write(printed_json(document, indent=2) + "\n")
         return
     from kindlm.browse.datasette_server import LOOPBACK_NAMES, listen, make_datasette, serve
-    from kindlm.recording.project import regression_threshold
 
     with open_history(db):
         project = existing_history(db)

@@ -13,7 +13,8 @@ import typer
 from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import open_recorded
 from kindlm.cli.new_project import create_project
-from kindlm.cli.options import argument
+from kindlm.cli.options import TestOptions, argument
+from kindlm.recording.project import Project
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm_store import open_reader
@@ -90,12 +91,10 @@ def _write_files(folder: Path, agent: Path) -> None:
 
 
 def _record(folder: Path, database: Path, label: str) -> str:
-    from kindlm.cli.options import TestOptions
     from kindlm.cli.run_options import make_request
     from kindlm.cli.run_recording import record_run
     from kindlm.recording.history_file import new_run_id
     from kindlm.recording.loading import load_paths
-    from kindlm.recording.project import Project
 
     root = folder.resolve()
     options = TestOptions(paths=(root / "kindlm.yaml",), label=label)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import typer
 
@@ -36,14 +36,13 @@ from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, not_there
 from kindlm.garbage import put_off
-from kindlm.recording.project import regression_threshold
+from kindlm.history.baselines import BaselineChecks
+from kindlm.history.run_names import RunNames, Side, find_sides
+from kindlm.history.run_view import RunView
+from kindlm.recording.project import Project, branch_of, regression_threshold
 from kindlm.reports.diff import write_diff
 from kindlm.reports.untrusted import plain
 from kindlm.wording import first_of
-
-if TYPE_CHECKING:
-    from kindlm.history.run_names import Side
-    from kindlm.recording.project import Project
 
 _PATIENCE_S = 20.0
 """How long to wait for an unreachable server. After that, the local history may be enough."""
@@ -94,7 +93,6 @@ def diff_command(
         from kindlm.history.diff.evidence_values import FailOn
         from kindlm.history.diff.power import comparison_power
         from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-        from kindlm.history.run_names import find_sides
         from kindlm.reports.figures import power_text
 
     if None not in (before, old) or None not in (after, new):
@@ -169,9 +167,6 @@ def sides_with_branch(
     command ends; with `--comment`, it says so in the comment, and this returns None.
     """
     from kindlm.cli.history_server import find_server, upload_now
-    from kindlm.history.run_names import RunNames
-    from kindlm.history.run_view import RunView
-    from kindlm.recording.project import branch_of
     from kindlm.team.client import HistoryClient
     from kindlm.team.credentials import NO_SERVER
     from kindlm.team.pulling import pull_newest
@@ -241,9 +236,6 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
 
     If BEFORE is the baseline `by_default`, note that.
     """
-    from kindlm.history.baselines import BaselineChecks
-    from kindlm.history.run_names import RunNames
-
     names = RunNames(db, after)
     if not names.has_baseline or names.find("baseline") != Ok(before):
         return

@@ -23,6 +23,7 @@ from kindlm.cli.reporters import STDOUT, is_history, open_output
 from kindlm.errors import broken
 from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
+from kindlm.recording.secrets import redactor
 from kindlm.wording import count
 from kindlm_store.database import snapshot, translated
 
@@ -80,7 +81,6 @@ def export_command(
             write = partial(write_export, run=named, streams=streams, log=reader, after=begin)
         else:
             from kindlm.cli.otlp_spans import trace_of_run
-            from kindlm.recording.secrets import redactor
             from kindlm.telemetry.spans import batches
 
             unit, redact = "span", redactor() if contents else None

@@ -13,6 +13,7 @@ from kindlm.cli.ending import loading
 from kindlm.cli.history import project_here
 from kindlm.cli.options import LIST_FORMAT, ListFormat, TestOptions, command_options, with_options
 from kindlm.dataclass import replace
+from kindlm.recording.project import default_paths
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 
@@ -41,7 +42,6 @@ def list_command(options: ListOptions) -> int:
     with loading():
         from kindlm.cli.run_options import load_tests, make_request
         from kindlm.plan import make_plan
-        from kindlm.recording.project import default_paths
         from kindlm.reports.commands import place
 
     project = project_here(options.database)

@@ -21,8 +21,10 @@ from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_erased_before, parse_since
 from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import open_log
+from kindlm.recording.project import regression_threshold
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.team.protocol import is_loopback
+from kindlm.team.token_store import TokenStore
 from kindlm.wording import count
 from kindlm_store import EventLog, StoreError
 from kindlm_store.erasing import find_erasable
@@ -55,11 +57,9 @@ def serve_history_command(
     """
     from kindlm.browse.datasette_server import listen, make_datasette
     from kindlm.browse.descriptions import START_PAGE
-    from kindlm.recording.project import regression_threshold
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages
     from kindlm.team.team_server import make_app, serve
-    from kindlm.team.token_store import TokenStore
 
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
         refuse(f"{trust_header!r} is not a header.", "Name one: --trust-header X-Forwarded-User")

@@ -8,6 +8,7 @@ from kindlm.cli.ending import loading
 from kindlm.cli.options import TestOptions, with_options
 from kindlm.cli.server_environ import kept_from_tests
 from kindlm.guard import ENDED_BY_USER_CODE, guard
+from kindlm.keeper import keep
 
 
 @with_options
@@ -19,8 +20,6 @@ def test_command(options: TestOptions) -> int:
 def start_tests(options: TestOptions) -> int:
     """Run tests once, or with `--watch` again after each change; return the exit code."""
     if options.die_with_parent:
-        from kindlm.keeper import keep
-
         keep()
         guard.ends_all = True
         if "KINDLM_LEASE" in os.environ:

@@ -24,6 +24,7 @@ from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
+from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, default_paths, paths_from
@@ -195,7 +196,6 @@ def _show_plan(requested: Requested) -> int:
     request = requested.request
     plan = make_plan(request.suites, request.selection)
     from kindlm.cli.commands.test_dry_run import write_plan
-    from kindlm.providers.provider_registry import check_settings
 
     write_plan(plan, sys.stdout, requested.report_options())
     lacking = {

@@ -13,7 +13,7 @@ from kindlm.cli.ending import loading
 from kindlm.cli.options import STRICT, ListFormat, argument, option
 from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation
-from kindlm.recording.project import default_paths, find_project
+from kindlm.recording.project import default_paths, find_project, run_environment
 from kindlm.recording.secrets import redactor
 from kindlm.reports.untrusted import json_document
 from kindlm.wording import count
@@ -33,7 +33,6 @@ def validate_command(
         from kindlm.config.diagnostics import Diagnostic
         from kindlm.config.interpolation import unset_variables
         from kindlm.recording.loading import load_paths
-        from kindlm.recording.project import run_environment
         from kindlm.reports.commands import typed_path
 
     root = or_fail(find_project()).root
