@@ -195,36 +195,36 @@ def _is_definition(part: Mapping[str, Any]) -> bool:
     definition = function if isinstance(function, dict) else part
     schemas = [definition[key] for key in _SCHEMAS if isinstance(definition.get(key), dict)]
     has_schema = any(it.get("type") == "object" and "properties" in it for it in schemas)
-    return has_schema and _BESIDE_DEFINITION.isdisjoint({*_told(part), *_told(definition)})
+    return has_schema and _BESIDE_DEFINITION.isdisjoint({*_by_key(part), *_by_key(definition)})
 
 
 def looks_like_a_call(part: Mapping[str, Any]) -> bool:
     """Return whether an object reports a tool call or a tool result."""
-    told = _told(part)
+    found = _by_key(part)
     return (
         is_call(part)
         or any(
-            names_a_tool(it) and _SAYS_SO.fullmatch(f"{key}={it[:99]}") for key, it in told.items()
+            names_a_tool(it) and _SAYS_SO.fullmatch(f"{key}={it[:99]}") for key, it in found.items()
         )
-        or not _OF_CALL_IDS.isdisjoint(told)
-        or first_text(*map(told.get, _NAMES_OF_TOOLS)) is not None
+        or not _OF_CALL_IDS.isdisjoint(found)
+        or first_text(*map(found.get, _NAMES_OF_TOOLS)) is not None
         or (
-            not _CALLED_WITH.isdisjoint(told)
-            and first_text(*map(told.get, _FOLDED_NAMES)) is not None
+            not _CALLED_WITH.isdisjoint(found)
+            and first_text(*map(found.get, _FOLDED_NAMES)) is not None
         )
     )
 
 
-def _told(part: Mapping[str, Any]) -> dict[str, Any]:
+def _by_key(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object with its keys in the same form for all spellings and numbers.
 
     Trajectories of DSPy have keys such as `tool_name_0`.
     """
-    told = dict[str, Any]()
+    found = dict[str, Any]()
     for key, value in part.items():
         plain = folded(key.rstrip("0123456789"))
-        told[plain] = told.get(plain) or value
-    return told
+        found[plain] = found.get(plain) or value
+    return found
 
 
 @lru_cache(maxsize=1000)

@@ -87,10 +87,10 @@ class GraphDraft(Draft):
                 self.add(event, number)
             case [dict(), {"langgraph_node": _}]:
                 pass
-            case list() as told:
-                self.updates.append(("", {frame.type: told}))
-            case str() as told if calls_anywhere(told):
-                self.updates.append(("", {frame.type: read_json(told)}))
+            case list() as data:
+                self.updates.append(("", {frame.type: data}))
+            case str() as data if calls_anywhere(data):
+                self.updates.append(("", {frame.type: read_json(data)}))
             case _ if frame.text:
                 self.add_text(frame.text, number)
 
@@ -200,10 +200,10 @@ class GraphDraft(Draft):
         )
 
     def spent(self) -> Spent:
-        told = spent_together([message.spent for message in self.merging.messages])
+        of_messages = spent_together([message.spent for message in self.merging.messages])
         about = read_spent(self.about, self.priced)
-        usage = told.usage if about.usage == Usage() else about.usage
-        return Spent(usage, about.cost_usd, about.model or told.model)
+        usage = of_messages.usage if about.usage == Usage() else about.usage
+        return Spent(usage, about.cost_usd, about.model or of_messages.model)
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
         messages = self._read(state.get("messages", []))
@@ -345,8 +345,8 @@ class RunDraft(GraphDraft):
                 self.add_update(nodes, is_inner="|" in kind)
             case ("error", _) | (_, NotJson()) | ("values" | "updates", list()):
                 GraphDraft.take(self, frame, number)
-            case str(kind), told if not kind.startswith(_OF_OTHERS):
-                self.updates.append(("", {kind: read_json(told)}))
+            case str(kind), data if not kind.startswith(_OF_OTHERS):
+                self.updates.append(("", {kind: read_json(data)}))
 
     def finished(self) -> ParsedAnswer:
         """Return the whole answer, without the steps of earlier answers."""

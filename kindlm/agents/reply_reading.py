@@ -184,14 +184,14 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         # The reply repeats its request, including the definitions of tools.
         value = {key: item for key, item in value.items() if key not in _OF_REQUESTS}
     calls = reported_calls(value, reading.tool_calls_path)
-    told, failure = text_of(value, reading), failure_of(value)
-    text = told
+    usual, failure = text_of(value, reading), failure_of(value)
+    text = usual
     if reading.response_path is None and failure is not None:
         keys = tuple(key for key in reading.text_keys if key != "message")
         text = text_of(value, replace(reading, text_keys=keys))
     if not text and not calls and failure is not None:
         raise FailedReply(failure)
-    text = text or told
+    text = text or usual
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
     may_lack_text = reading.may_lack_text or _has_calls_alone(value, reading)

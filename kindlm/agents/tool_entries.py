@@ -219,8 +219,8 @@ def _calls_among(kind: str, found: Any) -> list[ToolUse]:
     uses = list[ToolUse]()
     for entry in found if isinstance(found, list) else [found]:
         is_pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], dict)
-        told = {**entry[0], "result": entry[1]} if is_pair else entry
-        use = read_tool_use(told) if isinstance(told, dict) else UNREAD
+        call = {**entry[0], "result": entry[1]} if is_pair else entry
+        use = read_tool_use(call) if isinstance(call, dict) else UNREAD
         uses.append(UNREAD if use.call.name == UNNAMED else use)
     if kind == _CHOICES and all(use is UNREAD for use in uses):
         return []

@@ -48,7 +48,7 @@ def check_pdf(
 
 
 def write_wanted(
-    request: RunRequest, view: RunView, look: ReportOptions, options: TestOptions
+    request: RunRequest, view: RunView, reporting: ReportOptions, options: TestOptions
 ) -> list[KindlmError]:
     """Write the documents that suites or `--compliance` request; show and return the errors.
 
@@ -60,7 +60,7 @@ def write_wanted(
     errors: list[KindlmError] = []
     folders = {suite.path: suite.document_folder for suite in request.suites}
     written: set[str] = set()
-    contents = [content_of(view, suite, look) for suite in wanted]
+    contents = [content_of(view, suite, reporting) for suite in wanted]
     for suite, content in zip(wanted, contents, strict=True):
         folder = folders.get(suite.path) or _USUAL_FOLDER
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
@@ -76,14 +76,14 @@ def write_wanted(
                 out.write(document.text)
         except (OSError, ValueError) as error:  # a ValueError: an invalid name of a file
             file = stem.with_name(f"{stem.name}.md")
-            errors.append(not_written(view, "compliance", file, error, look, "-o", "FILE"))
+            errors.append(not_written(view, "compliance", file, error, reporting, "-o", "FILE"))
             continue
         if document.problem is not None:
             errors.append(document.problem)
         elif options.warnings:
             note(f"Compliance report: {shown_path(file)}")
     if options.pdf is not None:
-        problem = write_pdf(view, options.pdf, hashed(contents), look)
+        problem = write_pdf(view, options.pdf, hashed(contents), reporting)
         # The Markdown of a document has the same problem.
         errors += [] if problem is None or problem in errors else [problem]
     show(errors)
@@ -115,7 +115,7 @@ def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:
 
 
 def write_pdf(
-    view: RunView, file: Path, document: Document, look: ReportOptions
+    view: RunView, file: Path, document: Document, reporting: ReportOptions
 ) -> KindlmError | None:
     """Write a document of a run as PDF; return why that could not be done, or its problem."""
     pdf = pdf_of(document.text, view.info.finished_at or view.info.started_at)
@@ -125,7 +125,7 @@ def write_pdf(
         with open_output(file, mode=0o666) as out:
             out.write(pdf.value)
     except OSError as error:
-        return not_written(view, "compliance", file, error, look, "--pdf", "FILE")
+        return not_written(view, "compliance", file, error, reporting, "--pdf", "FILE")
     return document.problem
 
 

@@ -98,8 +98,8 @@ def load_paths(
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     wrong = ((*item.diagnostics, *_warnings(item, environ)) for item in loaded)
     unread = chain(environment_problems([*folders, root]), repository_problems(root))
-    told = (Diagnostic(each, "warning") for each in unread)
-    for each in chain(*wrong, _project_warnings(root, environ), told):
+    as_warnings = (Diagnostic(each, "warning") for each in unread)
+    for each in chain(*wrong, _project_warnings(root, environ), as_warnings):
         # Folders may share a configuration, and its problems.
         diagnostics.setdefault((str(each.error.where), each.error.message), each)
     unnamed = ((item.suite.path, name) for item in loaded if item.suite for name in item.unnamed)

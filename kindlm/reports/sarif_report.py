@@ -50,7 +50,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     ]
     info = view.info
     broken = any(suite.error_code is not None for suite in view.suites)
-    # What errored may have checked no guardrail: a finding that is absent is not mended.
+    # What errored may have checked no guardrail: an absent finding is not a fixed one.
     errored = view.summary.executions.errored > 0
     invocation = {
         "executionSuccessful": unsettled(view) is None and not broken and not errored,

@@ -131,7 +131,7 @@ def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Resu
     fits = token.isascii() and token.isprintable() and " " not in token
     if not (token.startswith(TOKEN_PREFIX) and fits and len(token) <= _MOST_OF_A_TOKEN):
         message = f"That is not a token of a history server: they begin with {TOKEN_PREFIX}"
-        return Err(_unauthorized(message, "Make one on the server, by kindlm token create."))
+        return Err(_unauthorized(message, "Create one on the server with kindlm token create."))
     if not (address.is_encrypted or address.is_loopback or insecure):
         message = f"{address.origin} is not encrypted: anybody on the way could read the token."
         hint = "Use https://. In a network that you trust: --insecure, or KINDLM_INSECURE=1"

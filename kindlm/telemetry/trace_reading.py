@@ -71,7 +71,7 @@ def read_trace(spans: Sequence[Span], earlier: Sequence[ToolCall] = ()) -> Trace
     slots, silent = _asked(chats, reported)
     for group in tools:
         _place(slots, group)
-    _add_told(slots, chain.from_iterable(chats))
+    _add_sent(slots, chain.from_iterable(chats))
     uses = tuple(slot.use() for slot in slots)
     calls = [*earlier, *(use.call for use in uses)]
     missing = why_cut(spans) or _missing(chats, tools, slots, silent)
@@ -217,13 +217,13 @@ class _Slot:
     call: AskedCall
     asked_by: str = ""
     group: Group = field(default_factory=list)
-    told: Any = None
-    """The result, as a later message told it to a model."""
+    sent: Any = None
+    """The result, as a later message sent it to a model."""
 
     def use(self) -> ToolUse:
         response = _first(self.group, dialects.result)
         if response is None:
-            response = self.told
+            response = self.sent
         call = ToolCall.parse(self.call.id, self.call.name or UNNAMED, self.call.arguments)
         return ToolUse(call.storable(), storable_json(response))
 
@@ -292,8 +292,8 @@ def _place(slots: list[_Slot], group: Group) -> None:
     slot.call, slot.group = AskedCall(call_id or asked.id, name or asked.name, arguments), group
 
 
-def _add_told(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
-    """Add the results of calls that later messages told to a model.
+def _add_sent(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
+    """Add the results of calls that later messages sent to a model.
 
     Some models give calls of several answers the same id. Each of these gets the result that the
     next messages end with: messages repeat older results.
@@ -306,13 +306,13 @@ def _add_told(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
         else:
             asked.setdefault(slot.asked_by, []).append(slot)
     for span in chats:
-        told = dict[str, list[Any]]()
+        sent = dict[str, list[Any]]()
         for call_id, result in dialects.results_asked(span):
-            told.setdefault(call_id, []).append(result)
-        for call_id, results in told.items():
+            sent.setdefault(call_id, []).append(result)
+        for call_id, results in sent.items():
             slots_of = reversed(waiting.get(call_id, []))
             for slot, result in zip(slots_of, reversed(results), strict=False):
-                slot.told = result
+                slot.sent = result
             if times[call_id] > 1:
                 waiting.pop(call_id, None)
         for slot in asked.get(span.id, ()):
