@@ -174,8 +174,10 @@ class McpConnection:
             if self._session is not None and not self._failed:
                 await asyncio.wait({holding}, timeout=_CLOSE_S)
         finally:
-            holding.cancel()
-            await asyncio.wait({holding})
+            while not holding.done():
+                # Ended for the first time, it still lets an address end the session.
+                holding.cancel()
+                await asyncio.wait({holding}, timeout=_CLOSE_S)
 
 
 def _text(part: Mapping[str, Any]) -> str:

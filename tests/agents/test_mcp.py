@@ -279,8 +279,11 @@ def test_an_address_on_this_machine_is_called_with_its_headers_and_past_proxies(
     assert [tool["name"] for tool in listed.tools] == ["who"]
 
 
-def shop_answering(call):
-    """Return a server whose answers to tool calls, and to the client's answers, `call` makes."""
+def shop_answering(call, end=None):
+    """Return a server whose answers to tool calls, and to the client's answers, `call` makes.
+
+    With `end`, which answers the client's wish to end it, the server has a session.
+    """
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
@@ -301,9 +304,13 @@ def shop_answering(call):
             "capabilities": {},
             "serverInfo": {"name": "shop", "version": "1"},
         }
-        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        session = {} if end is None else {"mcp-session-id": "s-1"}
+        said = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        return JSONResponse(said, headers=session)
 
-    app = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    routes = [Route("/mcp", answer, methods=["POST"])]
+    routes += [] if end is None else [Route("/mcp", end, methods=["DELETE"])]
+    app = Starlette(routes=routes)
     return SimpleNamespace(streamable_http_app=lambda: app, methods=methods)
 
 
@@ -419,6 +426,22 @@ def test_a_call_that_an_address_did_not_run_is_repeated_in_its_session(make, ask
     shop = shop_answering(call)
     assert asyncio.run(talk()).text == "refunded"
     assert shop.methods.count("initialize") == 1
+
+
+def test_an_address_that_does_not_let_its_session_end_is_left(make, ask, failure, monkeypatch):
+    monkeypatch.setattr(mcp_connection, "_CLOSE_S", 0.1)
+    from starlette.responses import Response
+
+    async def end(request):
+        await asyncio.sleep(60)
+
+    async def talk():
+        async with served(shop_answering(lambda message: Response("gone", 404), end)) as url:
+            target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
+            async with asyncio.timeout(20), make(target) as agent:
+                return failure(await agent.send(ask('{"tool": "refund"}')))
+
+    assert "returned 404" in asyncio.run(talk()).message
 
 
 def test_an_answer_to_a_request_of_an_address_needs_no_answer(call_at_address, success):
