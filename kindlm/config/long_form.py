@@ -168,7 +168,7 @@ def _in_place_of(node: Node, form: Node) -> Node:
 
 
 def _is_alone(node: Node, sections: Sections) -> bool:
-    """Tell whether a value can be the only entry of a list of sections, or of plain values.
+    """Return whether a value can be the only entry of a list of sections, or of plain values.
 
     A mapping whose keys are names of entries cannot: its user has to write a list.
     """

@@ -215,7 +215,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
 
 
 def _is_message(prompt: str) -> bool:
-    """Tell whether a text looks like a message, not like the name of a prompt."""
+    """Return whether a text looks like a message, not like the name of a prompt."""
     return len(prompt.split()) > 1
 
 

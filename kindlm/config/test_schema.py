@@ -107,7 +107,7 @@ _ORDER = re.compile("s?(u+|ua)")
 
 
 def messages_fit(roles: Iterable[str]) -> bool:
-    """Tell whether messages can be sent: an optional system text, then messages of the user.
+    """Return whether messages can be sent: an optional system text, then messages of the user.
 
     A single message of the user may be followed by the beginning of the answer.
     """

@@ -231,7 +231,7 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:
-    """Tell whether a text of unknown format looks like tests."""
+    """Return whether a text of unknown format looks like tests."""
     known = _CASE_KEYS if suffix == ".toml" else _CASE_KEYS | _OTHER_KEYS
     return suffix != ".py" and len(_keys(text, suffix) & known) > 1
 
@@ -381,7 +381,7 @@ def _text(path: Path) -> str:
 
 
 def _is_looked_at(path: Path) -> bool:
-    """Tell whether a file in a folder is read; names of Python files are those of pytest."""
+    """Return whether a file in a folder is read; names of Python files are those of pytest."""
     if _suffix(path) == ".py":
         may_hold_tests = path.name.startswith("test_") or path.stem.endswith("_test")
     else:

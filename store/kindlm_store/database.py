@@ -121,7 +121,7 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
     """Begin a write transaction, after waiting for other writers without limit."""
-    told_at = time.monotonic() + _SILENT_S
+    warn_at = time.monotonic() + _SILENT_S
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -130,10 +130,10 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
                 raise
         else:
             return
-        if time.monotonic() > told_at:
+        if time.monotonic() > warn_at:
             file = connection.execute("PRAGMA database_list").fetchone()[2]
             _log.warning("Waiting for another program, which has locked %s for writing.", file)
-            told_at = math.inf
+            warn_at = math.inf
         # Jitter, since writers that wait in step would collide again.
         time.sleep(random.uniform(_LONGEST_PAUSE / 20, _LONGEST_PAUSE))  # noqa: S311 - no secret
 

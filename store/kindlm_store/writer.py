@@ -52,7 +52,7 @@ _QUIET_S = 0.002
 
 
 class _Work(NamedTuple):
-    """An entry of the queue: a submission, or other work on the write connection (`run`)."""
+    """An entry of the queue: a submission, or a command to `run` on the write connection."""
 
     ticket: Ticket
     submission: Submission
@@ -95,7 +95,7 @@ class Writer:
     def put(
         self, submission: Submission = (), run: Callable[[sqlite3.Connection], Any] | None = None
     ) -> Ticket:
-        """Queue a submission, or a function to call with the write connection, after all before.
+        """Queue a submission, or a command to `run`; entries are processed in order.
 
         Raises `StoreClosedError` if the log is closed, or was opened before a fork.
         """
