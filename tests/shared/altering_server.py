@@ -10,7 +10,7 @@ from checked_server import LoopbackServer
 
 from kindlm.dataclass import replace
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
-from kindlm.testing.provider_routes import App
+from kindlm.testing.loopback import App
 from kindlm.testing.script import load_script
 
 Alter = Callable[[HttpRequest, HttpAnswer], HttpAnswer]

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
 from kindlm import testing
-from kindlm.testing.provider_routes import LoggedRequest
+from kindlm.testing.loopback import LoggedRequest
 
 _CURRENT_VERSION = "2026-10-21"
 """The version of the Messages API that takes no sampling parameters."""

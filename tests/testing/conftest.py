@@ -12,8 +12,8 @@ from openai import AsyncOpenAI
 
 from kindlm.testing import LoopbackServer
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
+from kindlm.testing.loopback import App
 from kindlm.testing.node import Node
-from kindlm.testing.provider_routes import App
 from kindlm.testing.script import load_script, read_faults
 
 KEY = "example-key-0123456789"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm.testing.http1 import HttpRequest
-from kindlm.testing.provider_routes import App
+from kindlm.testing.loopback import App
 from kindlm.testing.script import load_script
 
 HEADERS = {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}

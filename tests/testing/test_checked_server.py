@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from checked_server import faults_of
 
-from kindlm.testing.provider_routes import LoggedRequest
+from kindlm.testing.loopback import LoggedRequest
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
