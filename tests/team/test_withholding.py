@@ -30,6 +30,7 @@ from kindlm.patterns import PatternError
 from kindlm.stored_form import Form
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.withholding import MADE_UP, QUOTES, Withholding
+from kindlm.transcript import ToolCall
 from kindlm_store import NewEvent, RecordedEvent, open_reader
 
 AGENT = """
@@ -407,6 +408,18 @@ def test_a_body_stays_with_what_was_read_from_it(
     body = bodies_of(here, Withholding(patterns=[r"jane\.roe@"]))
     assert json.dumps(raw)[1:-1] not in body
     assert json.dumps('{"text": "Hello!"}') in body
+
+
+def test_one_text_that_matches_keeps_a_body_at_home(here: History, make: Any) -> None:
+    recorded = here.run()
+    recorded.suite(tests=[make.planned()])
+    call = ToolCall("c1", "look", {"q": "shoes"})
+    raw = "anything in a form that is not known"
+    answer = ProviderResponded(call=1, text=ADDRESS, tool_calls=(call,), raw=raw, latency_ms=1.0)
+    here.log.append("run/k3f9x2ab", [new_event(answer, subject="1.1")])
+    recorded.interrupt()
+    body = bodies_of(here, Withholding(patterns=[r"jane\.roe@"]))
+    assert ("shoes" in body, raw in body) == (True, False)
 
 
 def test_a_pattern_that_takes_too_long_withholds(
