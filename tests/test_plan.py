@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
@@ -101,6 +102,14 @@ def test_numbers_stay_when_more_suites_can_start(found: list[Suite], data: st.Da
         assert ids.items() >= known.items()
         known = ids
         started += tuple(p.ordinal for p in plan.suites if p.ordinal not in started)
+
+
+@pytest.mark.parametrize("tag", ["slow", "Slow", "paid", "PAID"])
+def test_tags_of_tests_and_suites_select_in_any_case(tag: str) -> None:
+    case = Case("a", prompt=Prompt("hi"), targets=("m",), tags=("Slow",))
+    suite = replace(make_suite(case), tags=("Paid",))
+    assert len(make_plan([suite], Selection(tags=(tag,)))) == 1
+    assert len(make_plan([suite], Selection(tags=("other",)))) == 0
 
 
 def test_a_shard_beyond_the_tests_is_empty() -> None:

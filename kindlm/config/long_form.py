@@ -263,7 +263,7 @@ def _fill_in_agent(agent: Node, number: int) -> None:
     address = place if isinstance(place, str) else ""
     is_object = _OBJECT.fullmatch(address) or _IN_FILE.fullmatch(address)
     spoken = protocol_of(address)
-    if spoken is not None and not is_object and not agent.value.keys() & {"request", "body"}:
+    if spoken is not None and not agent.value.keys() & {"request", "body"}:
         _default(agent, "protocol", spoken)
     # The adapter for a URL refuses anything else.
     _default(agent, "adapter", "python" if is_object else "http")

@@ -132,6 +132,13 @@ def test_what_a_baseline_does_not_say_stays_open(bring_in: Any) -> None:
     assert (execution["output"], execution["costUsd"]) == (None, None)
 
 
+def test_a_file_without_any_result_has_not_passed(kindlm: Any, here: Path) -> None:
+    empty = {**BASELINE, "results": {"greets::gpt": {**ENTRY, "passRate": None}}}
+    assert kindlm("import", written(here, empty), "--db", here / "h.db").code == 0
+    listed = json.loads(kindlm("runs", "--format", "json", "--db", here / "h.db").out)["runs"]
+    assert [run["status"] for run in listed] == ["failed"]
+
+
 @pytest.mark.parametrize("count", [None, 0])
 def test_a_baseline_without_a_number_of_repeats_has_one(bring_in: Any, count: Any) -> None:
     entry = {**ENTRY, "passRate": 1, "runCount": count}

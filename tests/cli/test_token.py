@@ -9,14 +9,17 @@ from typing import Any
 
 
 def test_a_token_alone_is_on_standard_output(kindlm: Any, here: Path) -> None:
-    created = kindlm("token", "create", "--name", "ci", "--days", "90", "--mb-total", "5")
+    limits = ("--pushes-per-minute", "7", "--mb-per-day", "2", "--mb-total", "5")
+    created = kindlm("token", "create", "--name", "ci", "--days", "90", *limits)
     assert created.code == 0
     assert re.fullmatch(r"kdl_[A-Za-z0-9_-]{43}\n", created.out)
     listed = kindlm("token", "list")
     (line,) = listed.out.splitlines()[1:]
     assert line.split()[:3] == ["ci", "valid", "push,pull"]
     (known,) = json.loads(kindlm("token", "list", "--format", "json").out)
-    assert (known["bytes_in_all"], known["used_at"], known["bytes"]) == (5_000_000, None, 0)
+    assert (known["used_at"], known["bytes"]) == (None, 0)
+    assert (known["pushes_per_minute"], known["bytes_per_day"]) == (7, 2_000_000)
+    assert known["bytes_in_all"] == 5_000_000
     assert created.out.strip() not in listed.out + json.dumps(known)
     # Beside the history, and out of version control like it.
     assert (here / ".kindlm" / ".gitignore").is_file()

@@ -180,3 +180,7 @@ def test_nothing_recorded_and_nothing_to_compare_with(workspace: Any) -> None:
     assert alone.returncode == 1
     assert "No run of 'orders' finished before run" in alone.stderr
     assert workspace.run("diff", "latest", "--test", "nothing").returncode == 1
+    record(workspace, GOOD)
+    misspelt = workspace.run("diff", "--test", "nothing")
+    assert (misspelt.returncode, misspelt.stdout) == (1, "")
+    assert "No test or suite of these runs has 'nothing' in its name." in misspelt.stderr

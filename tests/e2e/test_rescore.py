@@ -176,6 +176,25 @@ def test_each_pass_of_a_judge_and_each_repeat_keeps_its_own_answer(
     assert len(set(used)) == 6
 
 
+def test_each_repeat_of_the_only_target_that_ran_is_rescored(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", repeat=3)])
+    config = yaml.safe_load((workspace.root / "kindlm.yaml").read_text())
+    config["models"].append({**config["models"][0], "id": "other"})
+    config["tests"][0]["models"] = ["gpt", "other"]
+    (workspace.root / "kindlm.yaml").write_text(as_yaml(config), encoding="utf-8")
+    workspace.report("--model", "gpt")
+    report = rescored(workspace)
+    assert [each["status"] for each in executions(report, "k0")] == ["passed"] * 3
+    planned = workspace.query(
+        "SELECT repeat FROM planned_tests JOIN suites ON suites.id = suite"
+        " WHERE run = ? AND target = 'gpt'",
+        report["run"]["id"],
+    )
+    assert planned == [(3,)]
+
+
 def test_a_judge_is_not_asked_again_what_another_rescoring_asked(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

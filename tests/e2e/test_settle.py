@@ -279,6 +279,8 @@ def test_only_what_after_ran_is_repeated(
     assert f"no test named like order-b2 is suspected of having got worse between {before}" in (
         other.stderr
     )
+    either = workspace.run("settle", "-t", "order-a1", "-t", "order-b2", "--dry-run")
+    assert either.stdout == planned.stdout
     misspelt = workspace.run("settle", "-t", "order-b2", "-t", "ordr")
     assert misspelt.returncode == 1
     assert "No test or suite of these runs has 'ordr' in its name." in misspelt.stderr

@@ -132,13 +132,15 @@ def test_names_what_each_worker_lacks(
 ) -> None:
     monkeypatch.delenv("SHOP_KEY", raising=False)
     (root / ".env").write_text("SHOP_DESK_NUMBER=7\n")
-    here = {"SHOP_KEY": "sk-here-and-not-there"}
+    at = "apiKeyEnv: SHOP_KEY, baseUrl: '{{env.SHOP_MODELS}}'"
+    (root / "tests/kindlm.yaml").write_text(SUITE.replace("apiKeyEnv: SHOP_KEY", at))
+    here = {"SHOP_KEY": "sk-here-and-not-there", "SHOP_MODELS": "http://127.0.0.1:9/v1"}
 
     refused = connect(cluster.scheduler_address, loaded_from(root), root, environ=here)
 
     assert isinstance(refused, Err)
     assert refused.error.message.startswith("2 of 2 workers cannot run the tests: tcp://127.0.0.1:")
-    assert refused.error.message.count("lacks SHOP_DESK_NUMBER, SHOP_KEY") == 2
+    assert refused.error.message.count("lacks SHOP_DESK_NUMBER, SHOP_KEY, SHOP_MODELS") == 2
 
 
 def test_names_workers_of_another_version(

@@ -101,6 +101,16 @@ def test_several_processes_use_the_file_at_once(store: TokenStore, tmp_path: Pat
         assert other.grant_of(token) == "The token is revoked."
 
 
+def test_a_token_was_used_when_it_was_granted_something(store: TokenStore) -> None:
+    used = made(store)
+    store.create("other", ["push"])
+    store.grant_of(used)
+    assert {each["name"]: each["used_at"] is not None for each in store.tokens()} == {
+        "ci": True,
+        "other": False,
+    }
+
+
 def test_pushes_of_a_minute_are_limited(store: TokenStore) -> None:
     grant = store.grant_of(made(store, limits=TokenLimits(pushes_per_minute=2)))
     assert isinstance(grant, Grant)

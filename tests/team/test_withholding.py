@@ -422,6 +422,18 @@ def test_one_text_that_matches_keeps_a_body_at_home(here: History, make: Any) ->
     assert ("shoes" in body, raw in body) == (True, False)
 
 
+def test_what_came_from_a_server_stays_there_to_its_last_event(here: History, make: Any) -> None:
+    recorded = here.run()
+    recorded.suite(tests=[make.planned()])
+    recorded.interrupt()
+    told = [ProviderResponded(call=1, text=text, latency_ms=1.0) for text in ("there", "here")]
+    here.log.append("run/k3f9x2ab", [new_event(each, subject="1.1") for each in told])
+    db = here.reader()
+    (last,) = db.execute("SELECT version FROM streams WHERE name = 'run/k3f9x2ab'").fetchone()
+    body = bodies_of(here, Withholding(pulled={"run/k3f9x2ab": last - 1}))
+    assert ('"there"' in body, '"here"' in body) == (False, True)
+
+
 def test_a_pattern_that_takes_too_long_withholds(
     here: History, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -425,6 +425,21 @@ def test_credentials_in_the_configuration_are_reported_with_the_path_from_here(
     assert [it.path for it in found] == ["retry.jitter"]
 
 
+@pytest.mark.parametrize(
+    ("timeout", "minutes"),
+    [(30, 5), (120, 7), (200, 11), ("200\nadapter_config: {timeout: 90}", 5.5)],
+)
+def test_an_execution_has_time_for_all_of_its_answers_and_for_checks(
+    load: Load, timeout: float | str, minutes: float
+) -> None:
+    seconds, _, more = str(timeout).partition("\n")
+    config = f"adapter: http\nendpoint: http://a/b\ntimeout: {seconds}\n"
+    turns = "turns: [{query: a}, {query: b}, {query: c}]\nexpected: {}\n"
+    case = f"name: talk\n{turns}thresholds: {{min_score: 70}}\n{more}"
+    suite = load({CONFIG: config, "case.yaml": case}).only
+    assert suite.execution_timeout_ms == minutes * 60_000
+
+
 def test_what_a_project_has_in_common_is_taken_from_its_configuration(
     load: Load, case_text: str
 ) -> None:
