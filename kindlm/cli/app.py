@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from kindlm import __version__
 from kindlm.cli.console import (
     discard,
     finish_errors,
@@ -114,8 +115,6 @@ def _main(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        from kindlm import __version__
-
         typer.echo(f"kindlm {__version__}")
         raise typer.Exit
     _need_command(context)

@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check, passed
-from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
+from kindlm.checks.judge import Judge
+from kindlm.checks.judge_decisions import Factuality, Guardrail, Sentiment
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage

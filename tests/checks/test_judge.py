@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
+from kindlm.checks.judge import READY, judgement
 from kindlm.checks.judge import Judge as Section
-from kindlm.checks.judge import judgement
 from kindlm.checks.judging import Choice, described_form
-from kindlm.checks.ready_criteria import READY
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Purpose, Question

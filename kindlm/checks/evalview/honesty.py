@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Rule, failed, passed
-from kindlm.checks.judge import JUDGED, Decision
+from kindlm.checks.judge_decisions import JUDGED, Decision
 from kindlm.checks.judging import (
     Answer,
     Judging,

@@ -9,7 +9,7 @@ import regex
 
 from kindlm.checks.base import AskingCheck, Check, Rule, failed, passed, undecided
 from kindlm.checks.guardrails import detected, redacted
-from kindlm.checks.judge import JUDGED
+from kindlm.checks.judge_decisions import JUDGED
 from kindlm.checks.judging import Answer, Choice, JudgeError, Judging, last_query, prompt, texts_of
 from kindlm.dataclass import dataclass, replace
 from kindlm.normal_form import normal_form
