@@ -198,7 +198,9 @@ _TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
 _FLOW = re.compile(r"""\"(?:[^\"\\]|\\.)*+\"|(?<!\w)'[^']*+'|[][{}:]|[\w-]+""")
 """The strings, words and marks of JSON, and of YAML in flow style."""
-_FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
+_BEFORE = r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?"
+_FIRST_ITEM = re.compile(_BEFORE + r"( *-(?: +|[ \t]*\r?\n *))(?=\S)")
+_IN_FLOW = re.compile(_BEFORE + r"[ \t]*(?:-\s+)?(?:&\S+ +)?(?=[{[])")
 
 
 def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | None:
@@ -260,16 +262,17 @@ def _keys(text: str, suffix: str) -> set[str]:
         is_named = any(key.casefold() == "name" for key in above)
         keys = _TOML_KEY.findall(text)
         return {key for key in keys if is_named or key.casefold() != "name"}
-    if text.lstrip()[:1] in ("{", "["):  # JSON, or YAML in flow style
-        depth, before, top, found = 0, "", 1 if text.lstrip()[0] == "{" else 2, set[str]()
-        for part in _FLOW.findall(text):
+    if flow := _IN_FLOW.match(text):  # JSON, or YAML in flow style, also as items of a list
+        depth, before, top, found = 0, "", 1 if text[flow.end()] == "{" else 2, set[str]()
+        for part in _FLOW.findall(text, flow.end()):
             depth += (part in ("{", "[")) - (part in ("}", "]"))
             if part == ":" and depth == top:
                 found.add(before.strip("\"'"))
             before = part
         return found
     item = _FIRST_ITEM.match(text)
-    indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
+    width = 0 if item is None else len(item[1].rpartition("\n")[2])
+    indent = "" if item is None else rf"(?:{' ' * width}|{re.escape(item[1])})"
     key = rf"""^(?:--- +)?{indent}["']?([\w-]+)["']?\s*:(?:\s|$)"""
     return set(re.findall(key, text, re.MULTILINE))
 

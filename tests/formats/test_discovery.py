@@ -193,6 +193,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 CASE = "name: a\ninput: {query: x}\nexpected: {}\nthresholds: {min_score: 1}\n"
+IN_BRACES = "{name: a, input: {query: x}, thresholds: {min_score: 1}}"
 LISTED = "# cases\n- name: a\n  input: {query: x}\n  thresholds: {min_score: 1}\n"
 
 
@@ -208,6 +209,11 @@ LISTED = "# cases\n- name: a\n  input: {query: x}\n  thresholds: {min_score: 1}\
         ("a.yaml", LISTED.replace("- ", "-   ").replace("  i", "    i").replace("  t", "    t")),
         ("a.yaml", '{"name": "a", "input": {"query": "x"}, "thresholds": {"min_score": 1}}'),
         ("a.yaml", '[{"input": {"query": "x"}, "thresholds": {"min_score": 1}}]'),
+        ("a.yaml", f"# cases\n---\n{IN_BRACES}\n"),
+        ("a.yaml", f"# cases\n- {IN_BRACES}\n- {IN_BRACES}\n"),
+        ("a.yaml", f"---\n  -   &first {IN_BRACES}\n"),
+        ("a.yaml", LISTED.replace("- name", "-\n  name")),
+        ("a.yaml", LISTED.replace("- name", "- # first\n  name")),
         ("a.yaml", CASE.replace("{query: x}", "[unclosed")),
         ("a.toml", "name = 'a'\ninput.query = 'x'\nthresholds = {min_score = 1}\n"),
         ("a.toml", "[[turns]]\nquery = 'x'\n[ thresholds ]\nmin_score = 1\n"),
