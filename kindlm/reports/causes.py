@@ -179,7 +179,8 @@ def _failures(
             # Without `expected`, the options of a package's check may differ between places.
             by_line = _is_of_package(assertion) and assertion.expected is None
             line = assertion.line if by_line or assertion.kind == "assert" else None
-            key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
+            what = (assertion.kind, assertion.failure_code, assertion.outcome, assertion.threshold)
+            key = (*what, line, *demand.key)
             if assertion.outcome is Outcome.INCONCLUSIVE or assertion.failure_code == _ORDER:
                 # Several checks may report alike that calls are unseen, or in the wrong order.
                 key = (assertion.outcome, *demand.key)
@@ -336,6 +337,10 @@ def demand_of(assertion: CheckResult) -> Demand:
         case "SCHEMA_INVALID" if isinstance(actual, list):
             paths = tuple(str(found.get("path")) for found in actual)
             return Demand((label, *paths), _message(assertion))
+        case "SCORE_BELOW_THRESHOLD" if assertion.threshold is not None:
+            # The message is about the parts of one score; other tests may lack other parts.
+            sentence = f"The weighted score is below {100 * assertion.threshold:g}"
+            return Demand((label,), sentence, (("score", _message(assertion)),))
         case "JUDGE_BELOW_THRESHOLD" if scored is not None:
             sentence = f"The judge's score is too low: {one_line(label, _SENTENCE)}"
             return Demand((label,), sentence, (("score", scored),))

@@ -114,6 +114,25 @@ def test_a_score_of_a_judge_is_that_of_the_shown_execution(causes: Any, make: An
     assert len(cause.executions) == 2
 
 
+def test_scores_with_different_minimums_have_a_cause_for_each(causes: Any, make: Any) -> None:
+    fields = ({"score": 0.5, "threshold": least} for least in (0.7, 0.9, 0.7))
+    low = (make.failed("python", "a.py:f", "CUSTOM_CHECK_FAILED", "a.py:f", **it) for it in fields)
+    found = causes(*({"assertions": (check,)} for check in low))
+    assert [cause.whom for cause in found] == ["2 tests, 2 of 2 repeats", "test 1 · gpt"]
+
+
+def test_the_sentence_of_a_weighted_score_is_true_of_all_tests(causes: Any, make: Any) -> None:
+    def low(score: int) -> Any:
+        message = f"The score is {score}, expected at least 90: tools 50, output 75, sequence 100."
+        fields = {"score": score / 100, "threshold": 0.9}
+        return make.failed("weighted_score", "score", "SCORE_BELOW_THRESHOLD", message, **fields)
+
+    (cause,) = causes({"assertions": (low(70),)}, {"assertions": (low(10),)})
+    assert cause.sentence == "The weighted score is below 90"
+    assert cause.rows[0][0] == "score"
+    assert cause.rows[0][1].startswith("The score is 70, expected at least 90: tools 50")
+
+
 def test_checks_of_all_tools_that_are_undecided_for_one_reason_are_one_cause(
     causes: Any, make: Any
 ) -> None:
