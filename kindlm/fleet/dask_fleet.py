@@ -12,6 +12,7 @@ Without TLS, connections to a scheduler or from workers on other machines need `
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future, Worker
 
 _CERTIFICATES = "Name them in Dask's configuration, as distributed.comm.tls: https://docs.dask.org"
+
+_ITS_PORT = "Name the port of the scheduler, by default 8786. 8787 is that of its dashboard."
 
 _NO_PLACE = "", 0
 _CONNECT_S = 10.0
@@ -111,11 +114,24 @@ def _client(address: str) -> Result[Client]:
         elif address.startswith("tcp:") and security["require_encryption"]:
             how, hint = "Dask's configuration requires encryption", "Write tls:// instead of tcp://"
         else:
+            # With a program that is no scheduler, `Client` waits without end.
+            asyncio.run(asyncio.wait_for(_greeted(address, security), 2 * _CONNECT_S))
             return Ok(Client(address, timeout=_CONNECT_S, set_as_default=False, name="kindlm"))
+    except (TimeoutError, MemoryError, OverflowError, ValueError):
+        # Dask takes the first bytes of any program for a length, and reserves this memory.
+        how, hint = "what listens there is no scheduler", _ITS_PORT
     except OSError as error:
         how = str(error)
     message = f"The scheduler {address} cannot be reached: {how}."
     return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, message, hint))
+
+
+async def _greeted(address: str, security: dict[str, Any]) -> None:
+    """Connect once, until both sides have greeted each other."""
+    from distributed.comm import connect
+
+    comm = await connect(address, timeout=_CONNECT_S, **security)
+    comm.abort()
 
 
 def _needed(loaded: Loaded, root: Path, environ: Mapping[str, str]) -> frozenset[str]:

@@ -119,6 +119,29 @@ def test_says_why_a_scheduler_is_not_asked(
     assert what in refused.error.message
 
 
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.9\r\n", b"HTTP/1.1 400 Bad\r\n\r\n"])
+def test_does_not_wait_for_a_program_that_is_no_scheduler(
+    root: Path, greeting: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_fleet, "_CONNECT_S", 0.5)
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            peer, _ = other.accept()
+            with peer:
+                peer.sendall(greeting)
+                while peer.recv(100_000):
+                    pass
+
+        threading.Thread(target=greet, daemon=True).start()
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        refused = connect(address, loaded_from(root), root, environ={})
+
+    assert isinstance(refused, Err)
+    assert "cannot be reached: what listens there is no scheduler." in refused.error.message
+
+
 @pytest.mark.parametrize("listen", [":8787", "[::1", "10.0.0.5:many", "10.0.0.5:99999"])
 def test_refuses_a_place_to_listen_that_is_no_host_and_port(root: Path, listen: str) -> None:
     refused = connect("tcp://127.0.0.1:1", loaded_from(root), root, environ={}, listen=listen)
