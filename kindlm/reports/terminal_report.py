@@ -37,8 +37,10 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
     if not options.quiet:
         _write_head(view, page)
-        for suite in suites:
+    for suite in suites:
+        if not options.quiet or suite.error_code is not None:
             _write_suite(view, suite, page, options)
+    if not options.quiet:
         _write_notes(view, page)
     if any(test.flaky or facts.is_wrong(test) for test in view.tests()):
         # Imported late: a run that passed does not need it.

@@ -74,6 +74,15 @@ Next: kindlm test --failed
 """)
 
 
+def test_a_quiet_report_says_why_a_suite_could_not_be_run(varied: Any, write: Any) -> None:
+    assert write(varied, "terminal", quiet=True).startswith("""\
+! broken.yaml  CONFIG_VALIDATION_ERROR (102)
+    Unknown key `tset`.
+    3 tests skipped.
+
+✗ No call to refund_order """)
+
+
 def test_what_a_failure_may_come_from_is_reported_once(history: Any, make: Any, write: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned(repeat=3)])
