@@ -229,7 +229,9 @@ def place_of(model: type[Described], place: Path) -> str | None:
             flow = f"[{flow}]" if isinstance(part, int) else f"{{{part}: {flow}}}"
         return f"Did you mean `{flow[1:-1]}`?"
     for length in range(len(above) - 1, -1, -1):
-        for name in names:
+        # Other tools' words mean less the farther away they are.
+        near = sum(isinstance(part, str) for part in above[length:]) == 1
+        for name in names if near else names[:1]:
             if name in keys_at(model, above[:length]):
                 beside = f"in {dotted(above[:length])}" if length else "at the top of the file"
                 return f"Write `{name}:` {beside}, beside `{above[length]}`"

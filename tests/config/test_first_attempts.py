@@ -164,6 +164,15 @@ tests:
 #> Write `maxTurns:` in tests[0], beside `expect`
 ==
 agent: http://localhost:8000/chat
+serve: [{name: shop, command: npm start, ready: {url: "http://localhost:8000/health"}}]
+upload: {enabled: true, url: "https://history.example.com"}
+tests: {name: order, input: Where is my order A1?, expect: {output: {contains: A1}}}
+#> Add `line:`
+#> Known keys: line
+#> Did you mean "apiUrl"? For example: `apiUrl: "https://history.example.com/v1"`
+#> Add `apiUrl`, such as https://history.example.com
+==
+agent: http://localhost:8000/chat
 tests:
   order:
     input: Where is my order A1?
