@@ -198,7 +198,8 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         agents = raw.get("agents")
         only_servers = isinstance(agents, list) and len(_mcp_server_ids(raw)) == len(agents)
         if tests and (not agents or only_servers):
-            _report_absent("models", raw, reporter, ", or `agent:` with its URL")
+            instead = "; MCP servers only get a `call`" if agents else ", or `agent:` with its URL"
+            _report_absent("models", raw, reporter, instead)
         elif judged := next(_judged(raw), None):
             message = f"{reporter.place(judged)} needs a judge, and no model is configured"
             hint = "Name one: `defaults: {judgeModel: openai/gpt-4o-mini}`"

@@ -272,6 +272,7 @@ def test_servers_alone_are_no_targets_of_a_prompt(load: Any) -> None:
     alone = alone.replace("models: [{id: llama, provider: ollama, model: llama3.2}]\n", "")
     first = load(alone).diagnostics[0]
     assert (first.path, first.error.message) == ("models", 'The key "models" is missing')
+    assert first.error.hint == "Add `models:`; MCP servers only get a `call`"
 
 
 def test_servers_and_judges_leave_a_prompt_without_a_target(load: Any) -> None:
