@@ -97,9 +97,14 @@ def _in_file_name(name: str) -> str:
 def check_folders(suites: Iterable[Suite], root: Path) -> None:
     """End the command if the `outputDir` of a suite is outside the project."""
     for suite in suites:
-        folder = suite.document_folder
-        if folder is not None and (outside := _leads_out(root, suite.path, folder)) is not None:
+        if (outside := folder_outside(suite, root)) is not None:
             fail([outside])
+
+
+def folder_outside(suite: Suite, root: Path) -> KindlmError | None:
+    """Return the error of a suite whose `outputDir` is outside the project."""
+    folder = suite.document_folder
+    return None if folder is None else _leads_out(root, suite.path, folder)
 
 
 def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:

@@ -40,6 +40,13 @@ def test_kindlm_yaml_is_the_default(kindlm: Any, here: Path) -> None:
     assert (outcome.code, outcome.out) == (0, "1 file, 1 test: no problems\n")
 
 
+def test_a_folder_for_documents_outside_the_project_is_an_error(kindlm: Any, here: Path) -> None:
+    write(here / "kindlm.yaml", f"{SUITE}compliance: {{ enabled: true, outputDir: ../evidence }}\n")
+    outcome = kindlm("validate")
+    assert (outcome.code, outcome.out) == (1, "1 file, 1 test: 1 error\n")
+    assert "compliance.outputDir of kindlm.yaml is outside the project" in outcome.err
+
+
 def test_one_secret_that_is_too_short_is_one(
     kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def validate_command(
 ) -> None:
     """Check test files without running them."""
     with loading():
+        from kindlm.cli.compliance import folder_outside
         from kindlm.config.diagnostics import Diagnostic
         from kindlm.config.interpolation import unset_variables
         from kindlm.recording.loading import load_paths
@@ -50,6 +51,8 @@ def validate_command(
             Diagnostic(replace(error, where=where), "warning")
             for error in unset_variables(suite, environ)
         )
+        outside = folder_outside(suite, root) if suite.has_document else None
+        diagnostics += () if outside is None else (Diagnostic(outside),)
     severities = [found.severity for found in diagnostics]
     errors, warnings = severities.count("error"), severities.count("warning")
     if form == "json":
