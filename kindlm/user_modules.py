@@ -136,7 +136,7 @@ def missing_module_hint(error: BaseException, folder: Path) -> str | None:
         return None
     return (
         f"It is neither in {folder} nor installed for {sys.executable}."
-        " Install its package where kindlm is installed"
+        " Install its package where kindlm is installed, or name its folder in PYTHONPATH"
     )
 
 

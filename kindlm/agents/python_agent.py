@@ -64,6 +64,8 @@ _WRITE_A_FUNCTION = (
     "Write a function that takes a message, calls this object and returns the text of its answer:"
     f" {DOCS}/how-to/python-agents/#other-frameworks"
 )
+_TRACEBACK = "To see the traceback, show this execution with --verbose"
+
 _ONE_LOOP = (
     "An asynchronous client works only in the event loop that first used it. Make the function"
     " async and await the"
@@ -251,7 +253,7 @@ class PythonAgent:
         words = error_text(raised, self._who.quote)
         return self._who.failed(
             f"{self._who.title} raised {words}{_at(raised, self._folders)}",
-            _ONE_LOOP if "event loop" in words.lower() else "See the traceback with --verbose",
+            _ONE_LOOP if "event loop" in words.lower() else _TRACEBACK,
             trace=user_trace(raised, _is_of_user),
         )
 

@@ -117,7 +117,11 @@ def find_run_or_group(
     if not (newest_runs := list(runs(db, RunFilter(limit=_NAMED)))):
         return _error("No run is recorded yet.", "Record one: kindlm test")
     names = ", ".join(f"{run.id} ({run.label})" if run.label else run.id for run in newest_runs)
-    return _error(f"There is no run {wanted!r}.", f"The newest runs: {names}. All: kindlm runs")
+    hint = f"The newest runs: {names}. All: kindlm runs"
+    if next(runs(db, RunFilter(branch=wanted, limit=1)), None):
+        command = shlex.join(("kindlm", "diff", "--base", wanted))
+        hint = f"To compare with this branch: {command}. {hint}"
+    return _error(f"There is no run {wanted!r}.", hint)
 
 
 def find_sides(

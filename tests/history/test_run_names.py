@@ -85,6 +85,7 @@ def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
     ("before", "message", "hint"),
     [
         ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
+        ("main", "There is no run 'main'", "this branch: kindlm diff --base main. The newest runs"),
         ("r", "'r' matches several runs", "more characters"),
         ("latest~9", "the history has 3 finished runs of 'support'", "kindlm test"),
         ("git:gone", "'gone', which is not a known git revision", "a1a1a1a1, b2b2b2b2"),

@@ -139,7 +139,9 @@ def test_what_an_agent_raises_shows_its_line(
         '    await t.agent.send("hi")\n',
     )
     assert shop.test() == 1
-    assert "raised KeyError: 'state' (tests/shop.py:2)" in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "raised KeyError: 'state' (tests/shop.py:2)" in told
+    assert "fix To see the traceback, show this execution with --verbose" in told
 
 
 FIXTURE = """

@@ -13,6 +13,7 @@ LOST = "class Lost(Exception):\n    def __str__(self): return self.order\n"
 BAD = [
     ("\ndef test_x(:\n", 3, "SyntaxError"),
     ("\nimport no_such_module\n", 3, f"nor installed for {sys.executable}"),
+    ("\nimport no_such_module\n", 3, "or name its folder in PYTHONPATH"),
     ("\nimport autogen_ext.models.no_such\n", 3, "Install its package where kindlm is installed"),
     ("raise SystemExit(3)\n", 2, "SystemExit"),
     ('@scenario("  ")\ndef test_x(t): ...\n', 2, "A scenario needs a name"),
