@@ -325,6 +325,13 @@ def test_the_configuration_counts_for_the_identity_of_a_suite(project: Project) 
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_an_agent_is_observed_only_if_that_is_asked_for(project: Project) -> None:
+    assert project.test(tests=TEST) == 0
+    [(recorded,)] = project.rows("SELECT body FROM contents JOIN suites ON config_ref = ref")
+    [scenario] = json.loads(recorded)["scenarios"]
+    assert scenario["agent"].keys().isdisjoint({"gateway", "telemetry"})
+
+
 def test_the_folder_with_the_tests_can_be_another_one(project: Project) -> None:
     text = (project.root / "kindlm.toml").read_text("utf-8")
     project.write("kindlm.toml", f'tests = "checks"\n{text}')

@@ -300,6 +300,16 @@ def test_what_is_always_true_is_nothing_to_require(project: Project, kind: str) 
             assert told in errors[f"tests/test_it.py::test_{at}"]
 
 
+@pytest.mark.parametrize(("points", "outcome"), [(3, "passed"), (2.9, "failed")])
+def test_three_of_five_points_are_enough_unless_the_test_says_otherwise(
+    project: Project, points: float, outcome: str
+) -> None:
+    project.agent.judge = lambda _: {"score": points, "reasoning": "so so"}
+    project.test(tests=scenario_with('await t.judge(reply, "polite?")'))
+    assert [found for _, _, found, _ in project.checks()] == [outcome]
+    assert "from 0 to 5" in project.agent.questions[0]["system"]
+
+
 def test_the_server_for_tests_answers_a_judge_by_its_section(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
