@@ -112,6 +112,16 @@ def test_calls_in_one_stream_are_told_apart(reply, deltas):
     ]
 
 
+def test_chunks_of_a_message_may_have_ids_of_their_own(reply):
+    pieces = [piece("c1", "pay", '{"id"', index=0)], [piece(None, None, ":1}", index=0)]
+    chunks = [
+        {"id": f"chunk-{number}", "choices": [{"index": 0, "delta": {"tool_calls": calls}}]}
+        for number, calls in enumerate(pieces)
+    ]
+    told = reply(events(*chunks, "[DONE]"), kind=STREAM)
+    assert [(use.call.name, use.call.arguments) for use in told.tool_uses] == [("pay", {"id": 1})]
+
+
 def test_the_calls_of_several_messages_of_anthropic_are_told_apart(reply):
     def message(block):
         start = {"type": "content_block_start", "index": 0, "content_block": block}

@@ -121,6 +121,24 @@ def test_tokens_of_an_agent_are_not_said_to_be_none(
     assert line.endswith(tokens)
 
 
+@pytest.mark.parametrize(
+    ("target", "checks", "cost"),
+    [
+        ("gpt", (), "about $30.00"),
+        ("shop", (), "unknown"),
+        ("gpt", (demand("similar_to", "s", {"text": "Hi"}),), "about $30.00 plus an unknown amount"),
+    ],
+)
+def test_a_cost_is_only_said_to_have_an_unknown_part_if_it_has_one(
+    target: str, checks: tuple[Any, ...], cost: str
+) -> None:
+    out = io.StringIO()
+    found = estimate(case(expectations=checks), target)
+    _write_totals(found, Page(out, ReportOptions(width=100)))
+    (line,) = [line for line in out.getvalue().splitlines() if line.startswith("Cost")]
+    assert line.removeprefix("Cost").strip() == cost
+
+
 def test_an_agent_that_the_user_calls_free_costs_nothing() -> None:
     assert estimate(case(), "shop", prices={"shop": Price(0, 0)}) == Estimate(calls=1)
 
