@@ -7,7 +7,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Usage, total_of
+from kindlm.transcript import (
+    Cost,
+    CostSource,
+    Step,
+    ToolCall,
+    ToolUse,
+    Transcript,
+    Turn,
+    Usage,
+    total_of,
+)
 
 COSTS = st.sampled_from(
     [
@@ -63,6 +73,15 @@ def test_a_sum_of_costs_says_where_it_is_from() -> None:
     )
     assert total_of([Step("", cost=reported), Step("")]).cost == Cost()
     assert total_of([]).cost == Cost()
+
+
+def test_calls_are_missing_if_one_answer_says_so_unless_the_agent_reports_them_all() -> None:
+    seen = Step("Hi.", reports_tools=False)
+    observed = Step("Bye.", reports_tools=False, unseen="the trace came late")
+    transcript = Transcript(turns=(Turn("hi", (seen, observed)),))
+    assert transcript.unseen == "the trace came late"
+    assert replace(transcript, reports_tools=True).unseen is None
+    assert Transcript(turns=(Turn("hi", (seen,)),)).unseen is None
 
 
 def test_a_call_is_stored_without_what_no_text_can_hold() -> None:

@@ -126,7 +126,11 @@ def test_tokens_of_an_agent_are_not_said_to_be_none(
     [
         ("gpt", (), "about $30.00"),
         ("shop", (), "unknown"),
-        ("gpt", (demand("similar_to", "s", {"text": "Hi"}),), "about $30.00 plus an unknown amount"),
+        (
+            "gpt",
+            (demand("similar_to", "s", {"text": "Hi"}),),
+            "about $30.00 plus an unknown amount",
+        ),
     ],
 )
 def test_a_cost_is_only_said_to_have_an_unknown_part_if_it_has_one(

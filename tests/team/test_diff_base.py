@@ -147,6 +147,15 @@ def test_an_older_group_or_run_is_found_among_many_newer_ones(
     assert "matches several runs of the server: m2, m1." in capsys.readouterr().err
 
 
+def test_the_newest_runs_of_a_branch_are_pulled_shards_or_not(team: History, capsys: Any) -> None:
+    record(team, "m0", PASSES, "main")
+    record_nightly(team)
+    record(team, "f1", PASSES, "feature")
+    assert run(["pull", "--branch", "main", "--limit", "3"]) == 0
+    err = capsys.readouterr().err
+    assert [line.partition(":")[0] for line in err.splitlines()[:3]] == ["m2", "m1", "m0"]
+
+
 def test_a_run_is_pulled_by_the_beginning_of_its_id(team: History, capsys: Any) -> None:
     record(team, "k3f9", PASSES, "main")
     record(team, "k3f9x2ab", PASSES, "main")
