@@ -59,6 +59,7 @@ ESCAPED = PEM.replace("\r\n", "\\n")
         ("SHOP_KEY", PEM, {PEM, *LINES}),
         ("SHOP_KEY", ESCAPED, {ESCAPED, *LINES}),
         ("SHOP_KEY", '{"broken_key": ', {'{"broken_key":'}),
+        ("DOCS_URL", "https://shopkeeper-4711:Zx81kkqq@login.example.com/", {"Zx81kkqq"}),
         ("SHOP_KEY", "two\nordinaryWordsOfLetters", {"two\nordinaryWordsOfLetters"}),
     ],
 )

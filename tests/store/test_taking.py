@@ -389,6 +389,38 @@ def test_an_erasure_that_does_not_name_its_texts_is_taken_too(
         assert said_in(log, "run/open") == ["one", None]
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_an_erasure_elsewhere_that_names_no_texts_leaves_those_that_were_not_sent(
+    other: Path, path: Path, tmp_path: Path, together: bool
+) -> None:
+    without = tmp_path / "without.db"
+    with opened(without) as log:
+        take_stripped(log, other)
+        log.append("journal/b", [said("five"), NewEvent("erased", {})])
+        with closing(sqlite3.connect(without)) as raw, raw:
+            emptied = "UPDATE contents SET salt = NULL, digest = NULL, body = NULL"
+            raw.execute(f"{emptied} WHERE body = 'five'")
+    with opened(path) as log:
+        take(log, other)
+        taken = take(log, without, together=together, erasures={"erased": lambda _: None})
+        assert (taken.added, taken.erased) == (2, 1)
+        assert said_in(log, "run/open") == ["one", "three"]
+
+
+def test_what_was_not_sent_matches_nothing(other: Path, path: Path) -> None:
+    with opened(path) as log:
+        take_stripped(log, other)
+        log.append("run/open", [said("five")])
+        assert len(find_erasable(log, matches=lambda text: "e" in text).refs) == 1
+
+
+def test_a_claim_that_is_no_hash_is_not_believed(other: Path, path: Path) -> None:
+    with opened(other) as theirs:
+        theirs.append("journal/a", [NewEvent("noted", {"stream": "run/sealed", "head": "none"})])
+    with opened(path) as log:
+        assert [r.stream for r in take(log, other).refused] == ["journal/a"]
+
+
 def said_in(log: EventLog, stream: str) -> list[str | None]:
     return [log.text(event.data["text"]["$ref"]) for event in log.read(stream=stream)]
 
