@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,16 @@ def test_each_pass_of_a_judge_is_a_call() -> None:
     assert (found.calls, found.judge_calls) == (1, 3)
     assert found.output_tokens == 10 + 3 * 512  # tokens at most in the answer of a judge
     assert found.input_tokens > 10 + 3 * (10 + 10 + 100)
+
+
+def test_a_judge_gets_all_that_was_said() -> None:
+    judging = demand("judge", "kind", {"criteria": "x", "minScore": 1})
+    short = estimate(case("x" * 40, expectations=(judging,)))
+    more = replace(case(expectations=(judging,)), prompt=Prompt("x" * 80, system="y" * 80))
+    assert estimate(more).input_tokens == short.input_tokens + 2 * (10 + 20)
+    twice = replace(case(expectations=(judging,)), follow_ups=("x" * 40,))
+    # The second request has the first message and its answer before it.
+    assert estimate(twice).input_tokens == short.input_tokens + 30 + (10 + 10)
 
 
 @pytest.mark.parametrize(
