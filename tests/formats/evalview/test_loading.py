@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from kindlm.cli.app import run
-from kindlm.suite import Price
+from kindlm.suite import TELEMETRY_WAIT_MS, Price
 
 Load = Callable[..., Any]
 
@@ -423,6 +424,32 @@ def test_credentials_in_the_configuration_are_reported_with_the_path_from_here(
     config = config.replace("X-Api-Key: abcdefgh12345", "").replace("A_KEY: abcdefgh12345, ", "")
     found = load({"a.yaml": case_text, CONFIG: config}, TOKEN="x").diagnostics
     assert [it.path for it in found] == ["retry.jitter"]
+
+
+@pytest.mark.parametrize(
+    ("project", "own", "expected"),
+    [
+        ({}, {}, (False, None, TELEMETRY_WAIT_MS)),
+        ({"reports_tools": True, "telemetry_wait_ms": 70}, {}, (True, None, 70)),
+        ({"telemetry": "otlp"}, {"telemetry_wait_ms": 7}, (False, "otlp", 7)),
+        (
+            {"reports_tools": True, "telemetry_wait_ms": 70},
+            {"reports_tools": False, "telemetry": "otlp", "telemetry_wait_ms": 7},
+            (False, "otlp", 7),
+        ),
+        ({"reports_tools": False}, {"reports_tools": True}, (True, None, TELEMETRY_WAIT_MS)),
+    ],
+)
+def test_a_case_says_how_its_agent_is_observed_and_otherwise_the_project_does(
+    load: Load,
+    case_text: str,
+    project: dict[str, Any],
+    own: dict[str, Any],
+    expected: tuple[bool, str | None, int],
+) -> None:
+    text = f"{case_text}adapter_config: {json.dumps(own)}\n"
+    agent = load({CONFIG: json.dumps({"adapter": "http"} | project), "a.yaml": text}).case.agent
+    assert (agent.reports_tools, agent.telemetry, agent.telemetry_wait_ms) == expected
 
 
 @pytest.mark.parametrize(
