@@ -44,8 +44,8 @@ def show_command(execution: str) -> str:
 def next_command(view: RunView, options: ReportOptions) -> str:
     """Return the next command to type.
 
-    It finishes a stopped run or a group, else shows the first failed execution or checks a suite
-    that could not be loaded, else opens the history.
+    It finishes a stopped run or a group, else checks a suite that could not be loaded or shows the
+    first failed execution, else opens the history.
     """
     was_stopped = view.status in ("interrupted", "aborted", "killed")
     if (was_stopped or view.status == "incomplete") and view.runner is not None:
@@ -63,17 +63,17 @@ def next_command(view: RunView, options: ReportOptions) -> str:
             db = "" if options.database is None else f" --db {shlex.quote(options.database)}"
             return f"kindlm history merge DB{db} if they ran elsewhere, else {resume}{db}"
         return resume
+    for suite in view.suites:
+        if suite.error_code is not None:
+            if suite.line is not None or suite.error_code in _FOUND_BY_VALIDATE:
+                return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
+            return shlex.join(["kindlm", "test", *_selection(view, options)])
     for _, test in went_wrong(view):
         for execution in view.executions(test):
             if execution.status in (Status.FAILED, Status.ERRORED):
                 return show_command(execution.id)
         # A limit for all repeats together may be broken although each of them passed.
         return f"{show_run(view)} --verbose"
-    for suite in view.suites:
-        if suite.error_code is not None:
-            if suite.line is not None or suite.error_code in _FOUND_BY_VALIDATE:
-                return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
-            return shlex.join(["kindlm", "test", *_selection(view, options)])
     return "kindlm browse"
 
 

@@ -213,7 +213,9 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     # Only a gate may have failed, or a test by a limit for all its repeats, each of which passed.
     has_failed = (tests.failed or tests.errored) and (counts.failed or counts.errored)
     is_own = view.info.mode == "live" and view.runner is None
-    if view.status == "failed" and is_own and has_failed:
+    # `--failed` would leave out the tests of a suite that could not be loaded: they have not run.
+    all_loaded = all(suite.error_code is None for suite in view.suites)
+    if view.status == "failed" and is_own and has_failed and all_loaded:
         # Each cause names the command that shows it.
         following = commands.rerun_failed(view, options)
     page.unbroken(("Next: ", "dim"), page.typed(options.first or following))

@@ -131,6 +131,13 @@ def test_a_suite_with_a_mistake_is_validated_from_the_current_folder(failing):
     assert "`kindlm validate 'my suites/my.yaml'`" in report
 
 
+def test_beside_failed_tests_a_suite_with_a_mistake_comes_first(failing):
+    (failing.root / "broken.yaml").write_text("kindlm: 1\nagnt: http://127.0.0.1:1\n", "utf-8")
+    red = failing.run("test", ".")
+    assert "FAILED: 2 tests failed, 1 suite could not be run" in " ".join(red.stdout.split())
+    assert next_command(red.stdout) == ["validate", "broken.yaml"]
+
+
 def test_a_history_that_was_named_is_named_in_each_hint_of_a_command_that_takes_it(workspace):
     for arguments, suggested in (
         (["runs"], "Record a run: kindlm test --db 'a b.db'\n"),

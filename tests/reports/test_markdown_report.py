@@ -58,7 +58,7 @@ def test_a_run_is_reported_from_its_verdict_to_its_tests(varied: Any, write: Any
     assert "<summary>Each test on each target</summary>" in text
     assert "| ❌ | `greets` · `claude` | 1/2 flaky |" in text
     assert "| ⏭️ | `later` · `gpt` | skipped |" in text
-    assert text.endswith("Next: `kindlm show k3f9x2ab 4`\n")
+    assert text.endswith("Next: `kindlm validate broken.yaml`\n")
     assert text.count("<details>") == text.count("</details>")
 
 

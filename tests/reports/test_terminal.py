@@ -70,7 +70,7 @@ FAILED: 2 tests failed, 1 test errored, 1 suite could not be run,
   gate costMaxUsd no value, needs ≤ $1.00  ·  3 of 8 executions passed
   judges 0.71  ·  $0.0080 and unknown for 3 calls of gpt  ·  1.5 s
   run k3f9x2ab nightly
-Next: kindlm test --failed
+Next: kindlm validate broken.yaml
 """)
 
 
