@@ -12,6 +12,7 @@ import pytest
 
 from kindlm.agents.served import kept_connections
 from kindlm.errors import ErrorCode
+from kindlm.strict_json import compact_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role
 
@@ -151,21 +152,24 @@ def test_a_template_keeps_values_and_cannot_be_broken(talk, http, ask, success):
         "input": {"text": "> {{ message }}", "history": "{{messages}}", "n": 1},
         "ids": ["{{conversation_id}}", True, None],
         "s": "{{system}}",
+        "all": "{{system}} {{conversation_id}}: {{messages}}.",
     }
     (result,), server = talk(
         http({"message": "ok"}), requests=[ask(SYSTEM, hostile)], body=template
     )
+    said = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": hostile.text},
+    ]
     assert server.received[0].body == {
         "input": {
             "text": f"> {hostile.text}",
-            "history": [
-                {"role": "system", "content": "Be kind."},
-                {"role": "user", "content": hostile.text},
-            ],
+            "history": said,
             "n": 1,
         },
         "ids": ["conv-1", True, None],
         "s": "Be kind.",
+        "all": f"Be kind. conv-1: {compact_json(said)}.",
     }
     assert success(result).warnings == ()
 
