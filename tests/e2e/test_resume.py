@@ -294,6 +294,8 @@ def finished(
         (("--run-group", "g"), "--run-group requires --shard"),
         (("--run-group", "", "--shard", "1/2"), "'' cannot be a --run-group"),
         (("--run-group", "a\nb", "--workers", "2"), "'a\\nb' cannot be a --run-group"),
+        (("--workers", "2", "--listen", "0.0.0.0:8787"), "cannot be combined with --listen"),
+        (("--workers", "2", "--shard", "1/2"), "cannot be combined with --shard"),
         (("--max-cost", "nan"), "'--max-cost' should be"),
         (("--max-time", "inf"), "is not a limit"),
     ],
