@@ -248,10 +248,16 @@ def test_costs_of_all_workers_together_end_the_run(history: History) -> None:
     assert coordinator.claim(1) == {"lease": None}
 
 
-def test_a_call_of_unknown_cost_ends_the_run_unless_it_was_made_before(history: History) -> None:
+@pytest.mark.parametrize(
+    ("cost_usd", "reason"),
+    [(None, "a call of unknown cost was made: --max-cost 1 cannot be kept"), (0.1, None)],
+)
+def test_a_call_of_unknown_cost_ends_the_run_unless_it_was_made_before(
+    history: History, cost_usd: float | None, reason: str | None
+) -> None:
     def spends(workers: Workers, shard: int) -> ShardEnd:
         lease = workers.claim(shard)
-        record(workers, shard, cost_usd=None).finish()
+        record(workers, shard, cost_usd=cost_usd).finish()
         workers.coordinator.pushed(lease, [f"r{shard}"])
         return ShardEnd(0)
 
@@ -262,7 +268,7 @@ def test_a_call_of_unknown_cost_ends_the_run_unless_it_was_made_before(history: 
     limits = Limits(max_cost_usd=1.0)
     _, workers, stop, _ = carry_out(history, [spends] * 2, limits, shards=2, earlier=["r0"])
     assert workers.submitted == [1, 2]
-    assert stop.reason == "a call of unknown cost was made: --max-cost 1 cannot be kept"
+    assert stop.reason == reason
 
 
 def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: History) -> None:
