@@ -98,7 +98,9 @@ def test_a_ci_job_that_changed_files_tested_its_branch(team: History, capsys: An
 def test_a_group_is_pulled_whole(team: History, capsys: Any) -> None:
     record_nightly(team)
     record(team, "m3part", {"x": "+"}, "main", shard="1/2", group="half")
-    assert compared(capsys)[:2] == ("nightly", "mine")
+    before, after, err = compared(capsys)
+    assert (before, after) == ("nightly", "mine")
+    assert f"Pulled from {os.environ['KINDLM_URL']}: m2, m1\n" in err
 
 
 def test_a_group_of_more_shards_than_are_listed_at_first_is_pulled(
