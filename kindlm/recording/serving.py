@@ -113,7 +113,7 @@ class Serving:
             suite,
             environ=request.environ,
             ports=ports.value,
-            selected={case.case.name: case.targets for case in planned.cases if case.selected},
+            selected={case.case.name: case.targets for case in planned.cases},
             # A program that is not called needs no address.
             required=derived is None,
             canary=canary,

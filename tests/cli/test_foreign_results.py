@@ -179,6 +179,16 @@ def test_results_of_one_test_are_its_repeats(bring_in: Any) -> None:
     assert report["run"]["status"] == "failed"
 
 
+def test_results_of_different_models_are_those_of_different_targets(bring_in: Any) -> None:
+    first, second = RESULTS
+    other = {**second, "trace": {**second["trace"], "model_id": "gpt-4o"}}
+    tests = bring_in([first, other])["tests"]
+    assert [(test["target"], test["status"]) for test in tests] == [
+        ("http", "passed"),
+        ("gpt-4o", "failed"),
+    ]
+
+
 def test_twice_is_the_same_run(kindlm: Any, here: Path) -> None:
     file = written(here, BASELINE)
     first = kindlm("import", file, "--db", here / "h.db")
