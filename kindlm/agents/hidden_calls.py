@@ -42,11 +42,14 @@ _READ_WITH_MESSAGE = frozenset(
 """The paths of pieces of calls, which are read once the message of a stream is whole."""
 
 _OF_CALLS = re.compile(
-    r".*(?:tool|function)(?:call|invocation|execution)s?(?:list|made)?"
+    r".*(?:tool|function)calls?(?:list|made)?|(?:.*tool|function)(?:invocation|execution)s?"
     r"|(?:tool|function)(?:use|request|response|result|output)s?"
     r"|(?:tool|function)s?(?:used|called|invoked|executed)|tool(?:history|trace|log|event)s?"
     r"|(?:used|called|invoked|executed)(?:tool|function)s?"
-    r"|intermediatesteps|.*(?:invocation|lookup)(?:in|out)puts?"  # LangChain; agents of Bedrock
+    r"|intermediatesteps"  # LangChain
+    # Agents of Bedrock
+    r"|(?:actiongroup|agentcollaborator|api|codeinterpreter|function)invocation(?:in|out)put"
+    r"|knowledgebaselookup(?:in|out)put"
 )
 """Keys that mean tool calls in any place, as `folded` returns them."""
 
@@ -71,21 +74,35 @@ _HAPPENED = (
 _SIGNS = (
     r"[^=]*(?:run|span|node|message)\.?(?:type|kind)=(?i:tool)|kind=(?i:tool)",
     r"role=(?i:tool|function)|type=.*(?i:result).*",
-    rf"(?:[^=]+type|[^=]*kind|event|role)=.*(?i:{_HAPPENED})(?i:e?d|s)?(?![a-z]).*",
+    rf"(?:(?!doc|page|topic)[^=]+type|[^=]*kind|event|role)=.*(?i:{_HAPPENED})(?i:e?d|s)?(?![a-z]).*",
     r"method=tools/call|key=(?:gen_ai\.)?tool\.name",  # MCP, OpenTelemetry
     r"(?:role|recipient)=functions\.[\w-]+",  # gpt-oss
 )
 _SAYS_SO = re.compile("|".join(_SIGNS))
-"""A key and its text, which mentions a tool or a function, that report a tool call."""
+"""A key and its text, which mentions a tool or a function, that report a tool call.
 
-_REACT = re.compile(r"^[ \t]*Action:[ \t]*(\S.*)\n\s*Action Input:", re.MULTILINE)
-"""A tool call in the text of an agent whose model has no tools in its API."""
+The type of a document or page says what it is about.
+"""
+
+_NEXT = "Observation|Thought|Action|Final Answer"
+_REACT = re.compile(
+    r"^[ \t]*Action:[ \t]*(?!(?i:none|n/a|the)\b)([^\s\[({<][^\n\[({<]*)\n"
+    rf"\s*Action Input:[ \t]*(.*(?:\n(?![ \t]*(?:{_NEXT}):).*)*)",
+    re.MULTILINE,
+)
+"""A tool call in the text of an agent whose model has no tools in its API: name and arguments.
+
+The format in a prompt, such as `Action: the action to take, one of [refund]`, is none.
+"""
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 """Keys of the JSON Schema in the definition of a tool."""
 
 _BESIDE_DEFINITION = _OF_CALL_IDS | _CALLED_WITH | _NAMES_OF_TOOLS | {*RESPONSES}
 """Keys that no definition of a tool has."""
+
+_OF_ANY_FORM = frozenset({*ARGUMENTS, *RESPONSES, "content", "artifact"})
+"""Keys of the arguments and results of calls, which may contain anything."""
 
 _NONE_KNOWN = KnownCalls(())
 
@@ -114,15 +131,16 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
         path, part = waiting.pop()
         if isinstance(part, list):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
-        named = _REACT.findall(part) if isinstance(part, str) and path else ()
-        if not all(_is_known(name.strip(), known) for name in named):
+        written = _REACT.findall(part) if isinstance(part, str) and path else ()
+        calls = ({"name": name.strip(), "tool_input": text.strip()} for name, text in written)
+        if not all(_is_known(call, known) for call in calls):
             return path
         if not isinstance(part, dict):
             continue
         if looks_like_a_call(part) and not _is_definition(part):
-            if _is_known(part, known):
-                continue
-            return path or "."
+            if not _is_known(part, known):
+                return path or "."
+            part = _beside_call(part)
         for key, item in part.items():
             place = f"{path}.{key}".lstrip(".")
             if place in _READ_WITH_MESSAGE or is_read(path, key, item):
@@ -132,9 +150,9 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
                 item = read_json(item)  # noqa: PLW2901 - as databases give JSON
             is_listed = is_of_calls or (key == STEPS and _are_calls(item))
             if is_listed and item and isinstance(item, list | dict):
-                if all(_is_known(entry, known) for entry in _entries(item)):
-                    continue
-                return place
+                if not all(_is_known(entry, known) for entry in _entries(item)):
+                    return place
+                item = list(map(_beside_call, _entries(item)))  # noqa: PLW2901 - read as well
             if path in READ_IN and key in PARTS and isinstance(item, list):
                 items = ((at, each) for at, each in enumerate(item) if not is_item(each))
                 waiting += [(f"{place}[{at}]", each) for at, each in items]
@@ -167,6 +185,13 @@ def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
     """Return the entries of a list of calls; of a pair with a result, only the call."""
     entries = listed if isinstance(listed, list) else [listed]
     return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
+
+
+def _beside_call(part: Any) -> Any:
+    """Return a call without its arguments and result."""
+    if not isinstance(part, dict):
+        return part
+    return {key: item for key, item in part.items() if key not in _OF_ANY_FORM}
 
 
 def _are_calls(steps: Any) -> bool:

@@ -96,6 +96,13 @@ def test_crews_and_graphs_notice_it_too(key: str) -> None:
     assert names_of(read_value(state, Sent("Hello"))) == ["pay", UNNAMED]
 
 
+BEDROCK_MODEL = [
+    {"modelInvocationInput": {"type": "ORCHESTRATION", "text": "…", "traceId": "1"}},
+    {"modelInvocationOutput": {"rawResponse": {"content": "…"}, "traceId": "1"}},
+    {"observation": {"type": "FINISH", "finalResponse": {"text": "Done."}}},
+]
+"""What agents of Bedrock report of their model, in answers without calls, too."""
+
 ORDINARY: list[dict[str, Any]] = [
     {"items": [{"name": "Hammer", "kind": "hand tool", "product_type": "Tools"}]},
     {"ticket": {"type": "incident", "event": "created", "payload": {"name": "VPN", "priority": 2}}},
@@ -129,6 +136,14 @@ ORDINARY: list[dict[str, Any]] = [
     {"messages": [{"role": "assistant", "content": "Hi", "name": None, "tool_calls": None}]},
     {"call": {"call_id": "C1", "name": "Ada", "type": "inbound"}, "lookup": {"name": "Ada"}},
     {"debate": {"arguments": ["pro", "contra"], "title": "Tools"}, "archetype": "Toolmaker"},
+    {"lookup_input": {"id": "A1"}, "lookup_output": [{"order": "A1", "status": "shipped"}]},
+    {"metrics": {"lambdaFunctionInvocations": [{"at": "12:00", "count": 2}]}},
+    {"page": {"doc_type": "tool_result_guide", "pageType": "function-calls"}},
+    {"traces": [{"trace": {"orchestrationTrace": each}} for each in BEDROCK_MODEL]},
+    {"reasoning": "Action: None\nAction Input: None\nFinal Answer: Done."},
+    {"prompt": "Action: the action to take\nAction Input: its input\nObservation: its result"},
+    {"prompt": "Action: tool name (one of refund, pay)\nAction Input: the input in JSON"},
+    {"prompt": "Action: [one of refund, pay]\nAction Input: <input>"},
 ]
 
 
@@ -164,8 +179,19 @@ def test_a_call_that_is_told_again_elsewhere_is_no_other_call() -> None:
     told = {"text": "Done.", "usedTools": used, "log": REACT}
     told["agentReasoning"] = [{"agentName": "desk", "usedTools": used}]
     assert names_of(read_reply(told, Reading())) == ["refund"]
-    told["log"] = REACT.replace("refund", "pay")
-    assert names_of(read_reply(told, Reading())) == ["refund", UNNAMED]
+    for other in (REACT.replace("refund", "pay"), REACT.replace("7", "8")):
+        told["log"] = other
+        assert names_of(read_reply(told, Reading())) == ["refund", UNNAMED]
+
+
+@pytest.mark.parametrize("place", ["children", "result"])
+@pytest.mark.parametrize("key", ["tree", "tool_history"])
+def test_a_call_below_one_that_is_told_again_is_another_call(key: str, place: str) -> None:
+    asked = {"tool": "ask", "args": {"whom": "desk"}}
+    told = {"text": "Done.", "tool_calls": [asked]}
+    told[key] = [asked | {place: [{"tool": "refund", "args": ARGUMENTS}]}]
+    # What a tool returns may look like a call.
+    assert names_of(read_reply(told, Reading())) == ["ask", *([UNNAMED] * (place == "children"))]
 
 
 @pytest.mark.parametrize(("arguments", "noticed"), [("refund(id=7)", True), ({"code": "1"}, False)])
