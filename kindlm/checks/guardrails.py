@@ -312,8 +312,8 @@ class Canary(ExpectSection):
     places: Annotated[list[Literal["output", "arguments"]], Field(min_length=1)] = Field(
         default=["output", "arguments"], examples=[["arguments"]]
     )
-    """Where it must not be: in an answer (`output`), in the arguments of a tool call (`arguments`).
-    By default, it must be in neither."""
+    """Where it must not be: in no answer (`output`), in the arguments of no tool call
+    (`arguments`). By default in neither."""
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         for place in ("output", "arguments"):
