@@ -194,8 +194,8 @@ def evaluate_gate(gate: Gate, figures: Figures) -> GateResult:
         excused = not gate.written
         message = "nothing was measured"
         if unpriced:
-            message = f"the price of {count(unpriced, 'call')} is not known; add it to `prices`,"
-            message += " or to `model` of EvalView"
+            message = f"the cost of {count(unpriced, 'call')} is not known: a price is missing in"
+            message += " `prices`, or in `model` of EvalView, or the answers reported no tokens"
         elif attribute is None:
             excused = False
             message = "this version of kindlm does not know the gate"

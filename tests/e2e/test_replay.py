@@ -550,7 +550,7 @@ def test_an_unknown_cost_of_an_earlier_attempt_is_unknown_in_a_replay(
         assert [test["status"] for test in report["tests"]] == ["passed"]
         (gate,) = [each for each in report["gates"]["results"] if each["name"] == "costMaxUsd"]
         assert (gate["actual"], gate["passed"]) == (None, False)
-        assert "the price of 1 call is not known" in gate["message"]
+        assert "the cost of 1 call is not known" in gate["message"]
         report = replayed(workspace)
 
 

@@ -42,8 +42,8 @@ def test_every_test_has_a_line_with_its_repeats_time_and_cost(varied: Any, write
 def test_a_run_with_a_bit_of_everything(varied: Any, write: Any) -> None:
     assert write(varied, "terminal") == snapshot("""\
 ✗ support  3 tests on gpt, claude, 1 skipped                                 3/8
-  ✗ gate costMaxUsd: the price of 3 calls is not known; add it to `prices`, or
-    to `model` of EvalView
+  ✗ gate costMaxUsd: the cost of 3 calls is not known: a price is missing in
+    `prices`, or in `model` of EvalView, or the answers reported no tokens
 ! broken.yaml  CONFIG_VALIDATION_ERROR (102)
     Unknown key `tset`.
     3 tests skipped.
