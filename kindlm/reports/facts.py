@@ -146,15 +146,20 @@ def _why_passed(
 ) -> tuple[str, ...]:
     unchecked = dict(view.warnings_of_passed(suite)).get(NOTHING_CHECKED)
     nothing = [f"nothing was checked in {count(unchecked, 'execution')}"] if unchecked else []
-    tolerated = [f"{count(tests.failed, 'failed test')} tolerated"] if tests.failed else []
     skipped = [f"{tests.skipped:,} skipped"] if tests.skipped else []
-    return (f"{count(tests.passed, 'test')} passed", *nothing, *tolerated, *skipped)
+    return (f"{count(tests.passed, 'test')} passed", *nothing, *_tolerated(tests.failed), *skipped)
+
+
+def _tolerated(failed: int) -> tuple[str, ...]:
+    return (f"{count(failed, 'failed test')} tolerated",) if failed else ()
 
 
 def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
     reasons = []
+    loaded = [suite for suite in suites if suite.error_code is None]
     # Failures that a suite tolerates do not make the run fail.
-    failed = sum(s.tests.failed for s in suites if s.error_code is None and not s.tolerates)
+    tolerated = sum(suite.tests.failed for suite in loaded if suite.tolerates)
+    failed = sum(suite.tests.failed for suite in loaded) - tolerated
     if failed:
         reasons.append(f"{count(failed, 'test')} failed")
     if errored := sum(suite.tests.errored for suite in suites):
@@ -170,6 +175,7 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
         for gate in suite.gates
         if not gate.passed
     ]
+    reasons += _tolerated(tolerated)
     if not any(suite.executions.tested for suite in suites):
         reasons.append("nothing was tested")
     return tuple(reasons)

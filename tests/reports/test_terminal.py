@@ -177,6 +177,19 @@ def test_tolerated_failures_do_not_fail_the_run(history: Any, make: Any, write: 
     line_with(text, "PASSED: 1 test passed, 1 failed test tolerated")
 
 
+def test_a_failed_run_counts_the_failures_that_it_tolerates(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run()
+    gates = {"passRateMin": 0.5, "latencyMaxMs": 1}
+    run.suite(tests=[make.planned("good"), make.planned("bad")], gates=gates)
+    run.execution("good", assertions=(make.passed(),))
+    run.execution("bad", assertions=(make.failed(),))
+    text = write(run.finish(), "terminal")
+
+    line_with(text, "FAILED: gate latencyMaxMs 120 ms > 1 ms, 1 failed test tolerated")
+
+
 def test_a_stopped_run_says_what_is_missing(history: Any, make: Any, write: Any) -> None:
     run = history.run(planned=3)
     run.suite(tests=[make.planned("first"), make.planned("second"), make.planned("third")])
