@@ -220,10 +220,12 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     rates, pair = test.pass_rates, test.pair.rate
     repeated = min(old.counts.n, new.counts.n) > 1
     if rates and rates[0] != rates[1] and pair and pair.interval and repeated:
-        without = " without the added repeats" if pair.added or pair.added_before else ""
+        has_added = pair.added or pair.added_before
+        without = " without the added repeats" if has_added else ""
         sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
         yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
-        yield "change", f"{points_between(pair.interval)} (95 % interval)"
+        included = " with the added repeats" if has_added else ""
+        yield "change", f"{points_between(pair.interval)} (95 % interval{included})"
     for text in () if old.broken_limits else new.broken_limits:
         yield "limit", text
     for name in ("latency", "tokens", "cost", "drift"):

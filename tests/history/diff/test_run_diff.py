@@ -412,6 +412,7 @@ def test_repeats_that_were_added_count_in_the_pass_rates(history: History) -> No
     measured = dict(measures(compared(history).tests[0]))
     assert measured["pass rate"].startswith("100 % → 62.5 %, p = ")
     assert measured["pass rate"].endswith(" without the added repeats")
+    assert measured["change"].endswith(" points (95 % interval with the added repeats)")
 
 
 def test_the_interval_and_p_leave_out_repeats_that_were_added_to_one_side(history: History) -> None:
