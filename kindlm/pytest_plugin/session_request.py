@@ -28,6 +28,7 @@ from kindlm.plan import Selection, name_of
 from kindlm.recording.project import (
     environment_problems,
     find_project,
+    overruled_variables,
     project_name,
     repository_problems,
     run_environment,
@@ -261,7 +262,11 @@ def request_for(
     whole = run_environment([*folders, root], environ)
     around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
     suites, skipped = [], []
-    unread = chain(environment_problems([*folders, root]), repository_problems(root))
+    unread = chain(
+        environment_problems([*folders, root]),
+        overruled_variables(folders),
+        repository_problems(root),
+    )
     warnings = {str(error.where): error for error in unread}
     for file, items in files.items():
         path, read = suite_identity(file.path, root), read_bytes(file.path)

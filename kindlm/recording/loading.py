@@ -19,6 +19,7 @@ from kindlm.guard import guard
 from kindlm.recording.project import (
     configuration_file,
     environment_problems,
+    overruled_variables,
     project_name,
     repository_problems,
     run_environment,
@@ -97,7 +98,11 @@ def load_paths(
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     wrong = ((*item.diagnostics, *_warnings(item, environ)) for item in loaded)
-    unread = chain(environment_problems([*folders, root]), repository_problems(root))
+    unread = chain(
+        environment_problems([*folders, root]),
+        overruled_variables(folders),
+        repository_problems(root),
+    )
     as_warnings = (Diagnostic(each, "warning") for each in unread)
     for each in chain(*wrong, _project_warnings(root, environ), as_warnings):
         # Folders may share a configuration, and its problems.

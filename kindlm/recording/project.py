@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.scenarios.environment import put_in, unset_in
+from kindlm.wording import first_of
 
 if TYPE_CHECKING:
     from dotenv.parser import Binding
@@ -100,6 +101,23 @@ def environment_problems(folders: Iterable[Path]) -> Iterator[KindlmError]:
                 message = f"kindlm does not replace ${{NAME}} in the value of {name}"
                 hint = "Write the whole value, or put it in single quotes if it is intended"
                 yield misuse(message, hint, where, "env_reference")
+
+
+def overruled_variables(folders: Sequence[Path]) -> Iterator[KindlmError]:
+    """Yield the `.env` files of `folders` whose variables have the values of earlier folders."""
+    of_run = run_environment([*folders], {})
+    for folder in folders:
+        own = run_environment([folder], {})
+        # What the environment itself sets is meant for all of them.
+        names = [
+            name
+            for name, value in own.items()
+            if value != of_run[name] == os.environ.get(name, of_run[name])
+        ]
+        if names:
+            message = f"{first_of(names, 3)}: the .env beside another suite counts in this run"
+            hint = "A run has one environment. Test this folder by itself, or use other names"
+            yield misuse(message, hint, SourceLocation(str(folder / ".env")), "env_overruled")
 
 
 def _lines(file: Path) -> list[Binding] | None:

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.errors import Err
+from kindlm.errors import Err, Ok
 from kindlm.events.run import GitState
+from kindlm.recording.loading import load_paths
 from kindlm.recording.project import (
     branch_of,
     commit_of,
     environment_problems,
     folder_in_repository,
     git_state,
+    overruled_variables,
     project_name,
     remote_name,
     report_files,
@@ -207,6 +209,30 @@ def test_what_other_tools_replace_in_an_env_file_is_warned_of(
         ("TWO", 3),
         ("SIX", 7),
     ]
+
+
+def test_other_values_beside_another_suite_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SET", "in the shell, for all of them")
+    for name, text in {"a": "KEY=1\nSAME=x\nSET=1\n", "b": "KEY=2\nSAME=x\nSET=2\nOWN=3\n"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".env").write_text(text)
+    folders = [tmp_path / "a", tmp_path / "b", tmp_path / "none"]
+
+    (error,) = overruled_variables(folders)
+    assert error.message == "KEY: the .env beside another suite counts in this run"
+    assert error.where is not None
+    assert error.where.file == str(tmp_path / "b" / ".env")
+    assert not list(overruled_variables(folders[1:]))
+
+    for name in "ab":
+        (tmp_path / name / "kindlm.yaml").write_text(
+            f"suite: {name}\nagent: http://127.0.0.1:1\ntests: {{name: a, input: a, expect: {{}}}}"
+        )
+    loaded = load_paths([tmp_path], tmp_path)
+    assert isinstance(loaded, Ok)
+    assert error.message in [each.error.message for each in loaded.value.diagnostics]
 
 
 def test_variables_of_a_hook_do_not_stand_for_another_folder(
