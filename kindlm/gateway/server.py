@@ -98,7 +98,7 @@ class GatewayServer(ABC):
             logger=logging.getLogger(__name__),
             handler_cancellation=True,  # an agent that leaves ends the call to the provider
             auto_decompress=False,
-            shutdown_timeout=0,
+            shutdown_timeout=0.1,  # for 0, aiohttp waits without a limit
         )
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import sys
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kindlm.telemetry.otlp_observer import OtlpObserver
 
 MAX_BODY_BYTES = 10_000_000
+_TOO_LARGE = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
 _READERS = {"application/x-protobuf": read_protobuf, "application/json": read_json}
 _NOT_PRINTABLE = re.compile(r"[^ -~]+")
 
@@ -38,7 +40,8 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
     """Receive spans while the context is open; yield the URL for exporters.
 
     An exporter may put the place of its spans before `/v1/traces` in the path. A request may have
-    10 MB, also after decompression. A request that cannot be read is refused with a reason.
+    10 MB, also after decompression. A request that cannot be read is refused with a reason. aiohttp
+    would refuse some compressed bodies, depending on how their bytes arrive, without a call here.
     """
     from aiohttp import web
 
@@ -54,13 +57,18 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
         if read is None:
             return refuse(415, f"the content type {request.content_type} is not OTLP")
         try:
-            body = await request.read()
+            packing = request.headers.get("content-encoding", "").lower()
             # In a thread, since a body can be large.
+            body = await asyncio.to_thread(_unpacked, await request.read(), packing)
+            if len(body) > MAX_BODY_BYTES:
+                return refuse(413, _TOO_LARGE)
             spans = await asyncio.to_thread(read, body)
         except web.HTTPRequestEntityTooLarge:
-            return refuse(413, f"more than {MAX_BODY_BYTES // 1_000_000} MB")
+            return refuse(413, _TOO_LARGE)
         except NoProtobuf as missing:
             return refuse(415, f"{missing.error.message} {missing.error.hint}")
+        except OSError:
+            return refuse(400, "the connection broke off")
         except (web.RequestPayloadError, ValueError, OverflowError) as error:
             return refuse(400, str(error))
         observer.take(spans, place)
@@ -76,7 +84,13 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
     # Programs also export metrics and logs to this address, and would log errors.
     app.router.add_post("/{path:.*v1/(?:metrics|logs)}", discard)
     logger = logging.getLogger(__name__)
-    runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=0.0)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=logger,
+        auto_decompress=False,
+        shutdown_timeout=0.1,  # for 0, aiohttp waits without a limit
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -84,6 +98,25 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+def _unpacked(body: bytes, packing: str) -> bytes:
+    """Return a body after decompression, only the beginning of one that exceeds the limit.
+
+    Raises `ValueError` if it cannot be read.
+    """
+    if packing in ("", "identity"):
+        return body
+    if packing not in ("gzip", "deflate"):
+        raise ValueError(f"its content encoding is {packing}, neither gzip nor deflate")
+    unpacking = zlib.decompressobj(47)  # takes either
+    try:
+        whole = unpacking.decompress(body, MAX_BODY_BYTES + 1)
+    except zlib.error:
+        raise ValueError(f"its body is not {packing}") from None
+    if len(whole) <= MAX_BODY_BYTES and (not unpacking.eof or unpacking.unused_data):
+        raise ValueError(f"its body is only a part in {packing}")
+    return whole
 
 
 _takers: list[Callable[[Span], None]] = []

@@ -254,6 +254,21 @@ def test_a_conversation_that_is_over_ends_its_calls(behind):
     asyncio.run(run())
 
 
+def test_a_request_that_stalls_does_not_delay_the_end(behind):
+    async def run():
+        async with open_peer(None) as peer, behind(peer.url, adapter="http") as bench:
+            address = URL(bench.gateway.address())
+            bench.observed.close()  # now the request belongs to no conversation
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            head = "POST /openai/responses HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n"
+            writer.write(f"{head}authorization: Bearer {bench.gateway.key}\r\n\r\n{{".encode())
+            await writer.drain()
+            await asyncio.sleep(0.1)
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
 def test_a_call_that_is_ended_costs_what_is_known_of_it(behind):
     usage = {"input_tokens": 900, "output_tokens": 1}
     start = {"type": "message_start", "message": {"model": "claude-opus-4-8", "usage": usage}}

@@ -8,10 +8,12 @@ import math
 import re
 import struct
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import httpx
+import pytest
 from otlp import TRACE, otlp_request, otlp_span
 
 from kindlm.telemetry.receiver import MAX_BODY_BYTES, receiving
@@ -102,6 +104,10 @@ REFUSED = {
     "bomb": (gzip.compress(b" " * 2 * MAX_BODY_BYTES, 1), JSON, {"content-encoding": "gzip"}, 413),
     "not gzip": (GOOD, JSON, {"content-encoding": "gzip"}, 400),
     "no header of gzip": (b"xx", JSON, {"content-encoding": "gzip"}, 400),
+    "cut gzip": (gzip.compress(GOOD)[:-9], JSON, {"content-encoding": "gzip"}, 400),
+    "two in one gzip": (gzip.compress(GOOD) * 2, JSON, {"content-encoding": "gzip"}, 400),
+    "zstd": (GOOD, JSON, {"content-encoding": "zstd"}, 400),
+    "snappy": (GOOD, PROTOBUF, {"content-encoding": "snappy"}, 400),
     "from a page": (GOOD, "text/plain", {}, 415),
 }  # fmt: skip
 
@@ -134,6 +140,52 @@ def test_what_cannot_be_read_is_refused_and_the_next_request_is_taken(caplog):
         assert url.startswith("http://127.0.0.1:")
 
     asyncio.run(run())
+
+
+async def begin(url: str, packing: str, length: int, *pieces: bytes):
+    """Open a connection, and send a request whose body may come later or never."""
+    head = f"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-type: {JSON}\r\n"
+    head += f"content-encoding: {packing}\r\ncontent-length: {length}\r\n\r\n"
+    reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+    first, *others = pieces
+    for data in (head.encode() + first, *others):
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(0.05 * len(others))
+    return reader, writer
+
+
+@pytest.mark.parametrize(
+    ("packing", "body"), [("deflate", zlib.compress(GOOD)[:-5]), ("br", GOOD), ("", GOOD[:-1])]
+)
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_a_request_is_refused_however_its_bytes_arrive(packing, body, is_at_once):
+    """What is refused without a trace could hold the call that a test forbids."""
+    kept = Kept()
+
+    async def run() -> None:
+        async with receiving(kept) as url:
+            length = len(body) if packing else len(body) + 1
+            pieces = (body,) if is_at_once else (b"", body)
+            reader, writer = await begin(url, packing, length, *pieces)
+            if packing:
+                assert b" 400 " in await reader.readline()
+            writer.close()
+            await writer.wait_closed()
+            while not kept.refusals:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert (len(kept.refusals), kept.spans) == (1, [])
+
+
+def test_a_request_that_stalls_does_not_delay_the_end():
+    async def run() -> None:
+        async with receiving(Kept()) as url:
+            _, writer = await begin(url, "", 100, b"{", b"")
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_without_the_package_protobuf_is_refused_by_name_and_json_is_read(monkeypatch):
