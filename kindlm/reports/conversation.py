@@ -50,7 +50,7 @@ def execution_facts(db: sqlite3.Connection, execution: ExecutionView) -> Iterato
             yield "latency", figures.duration(execution.latency_ms)
     # An execution that errored before any answer has no tokens to show.
     if execution.input_tokens or execution.output_tokens:
-        yield "tokens", f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
+        yield "tokens", figures.tokens(execution.input_tokens, execution.output_tokens)
     if execution.cost_then_usd is not None:
         yield "cost when recorded", figures.money(execution.cost_then_usd)
     paid = paid_for_execution(db, execution.id)

@@ -257,7 +257,7 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     if summary.drift_maximum is not None:
         yield "drift", f"at most {figures.score(summary.drift_maximum)}"
     if summary.input_tokens is not None or summary.output_tokens is not None:
-        yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
+        yield "tokens", figures.tokens(summary.input_tokens, summary.output_tokens)
     known = replace(summary.paid, unknown=0)
     costs = [] if known.total_usd is None else [figures.cost(known)]
     if summary.paid.unknown:
@@ -364,10 +364,6 @@ def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
     unpriced = view.ask(UNPRICED, suite)
     models = first_of((one_line(model, 60) for (model,) in unpriced), _NAMED_MODELS)
     return f"unknown for {count(summary.paid.unknown, 'call')} of {models}"
-
-
-def _number(tokens: int | None) -> str:
-    return "unknown" if tokens is None else f"{tokens:,}"
 
 
 class Unsettled(NamedTuple):

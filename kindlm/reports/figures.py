@@ -59,6 +59,12 @@ def money(usd: float) -> str:
     return f"${usd:,.4f}" if round(usd, 4) < 0.1 else f"${usd:,.2f}"
 
 
+def tokens(read: int | None, wrote: int | None) -> str:
+    """Return how many tokens a model read and wrote: `240 in, 66 out`, `unknown in, 12 out`."""
+    read_text, wrote_text = ("unknown" if n is None else f"{n:,}" for n in (read, wrote))
+    return f"{read_text} in, {wrote_text} out"
+
+
 def percent(rate: float) -> str:
     """Return a rate in percent; rounding never gives 0 or 100: `>99.9 %`."""
     shown = f"{rate * 100:.1f}"

@@ -69,6 +69,13 @@ def test_a_parameter_that_was_not_sent_is_no_part_of_the_request(history: Any) -
     assert "request  openai gpt, max_tokens 64\n" in text
 
 
+def test_tokens_that_were_not_reported_are_not_shown_as_none(history: Any) -> None:
+    run = history.run()
+    run.suite()
+    run.execution(tokens=(None, 12))
+    assert "tokens unknown in, 12 out" in rendered(run.finish(), "1")
+
+
 LOOKUP = {
     "name": "lookup",
     "description": "Looks up\x1b[2J an order.",

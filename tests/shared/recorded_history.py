@@ -153,7 +153,7 @@ class RunWriter:
         finished: bool = True,
         latency_ms: float = 120.0,
         cost_usd: float | None = 0.001,
-        tokens: tuple[int, int] = (10, 5),
+        tokens: tuple[int | None, int | None] = (10, 5),
         warnings: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
         source: str | None = None,
@@ -395,7 +395,7 @@ class RunWriter:
         cost_usd: float | None,
         tool_calls: list[ToolCall] | None = None,
         *,
-        tokens: tuple[int, int] = (10, 5),
+        tokens: tuple[int | None, int | None] = (10, 5),
     ) -> None:
         self._add(
             ProviderResponded(
