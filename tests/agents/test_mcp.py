@@ -213,7 +213,9 @@ def test_a_conversation_that_is_cut_off_leaves_no_program(server, ask, tmp_path,
     assert_ended(started_pids(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["hello", '{"tool": "a", "arguments": []}'])
+@pytest.mark.parametrize(
+    "text", ["hello", '{"tool": "a", "arguments": []}', '{"tool": "a", "argments": {"id": 1}}']
+)
 def test_a_message_that_is_no_call_is_an_error(server, ask, failure, text):
     error = failure(asyncio.run(server("").send(ask(text))))
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
