@@ -271,6 +271,39 @@ def test_a_call_of_unknown_cost_ends_the_run_unless_it_was_made_before(
     assert stop.reason == reason
 
 
+def test_a_shard_has_the_time_that_is_left_of_the_run(history: History) -> None:
+    at = [100.0]
+    left = dict.fromkeys((1, 2, 3))
+    limits = Limits(max_time_s=60.0)
+    coordinator = Coordinator(
+        history.log, left, [], limits, Stop(), lambda _: None, clock=lambda: at[0]
+    )
+    times = []
+    for shard, at[0] in ((1, 100.0), (2, 145.0), (3, 170.0)):
+        times.append(coordinator.claim(shard)["max_time_s"])
+    assert times == [60.0, 15.0, 0.1]
+
+
+def test_a_run_of_workers_ends_when_its_time_is_over(history: History) -> None:
+    at = [0.0]
+
+    def waits(workers: Workers, shard: int) -> ShardEnd:
+        at[0] += 61.0
+        return is_killed(workers, shard)
+
+    workers, stop = Workers(history, waits, finishes), Stop()
+    limits = Limits(max_time_s=60.0)
+    coordinator = Coordinator(
+        history.log, {1: None}, [], limits, stop, lambda _: None, clock=lambda: at[0]
+    )
+    workers.coordinator = coordinator
+    job = ShardJob("http://x", "kdl_x", 1, (), (), ".")
+    workers.interrupt = lambda: None  # type: ignore[method-assign]
+    asyncio.run(coordinator.carry_out(workers, {1: job}))
+    assert stop.reason == "the run took longer than 60 s (--max-time)"
+    assert workers.submitted == [1]
+
+
 def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: History) -> None:
     rates = []
 
