@@ -52,6 +52,25 @@ def test_a_value_is_never_expanded(load: Any, minimal: str, value: str) -> None:
     assert bound(load(text), SECRET).cases[0].prompt.user == f"a {value} b"
 
 
+TOOL = """\
+    tools:
+      - name: look
+        description: "Finds {{run.canary}} {{env.SECRET}}"
+        responses: [{when: {id: 1}, then: {found: ["{{run.canary}}"]}}]
+        defaultResponse: "{{run.canary}} {{name}}"
+"""
+
+
+def test_texts_of_tools_get_the_canary_and_nothing_else(load: Any, minimal: str) -> None:
+    text = minimal.replace("{user: Hi}", "{user: 'Hi {{run.canary}}'}")
+    text = text.replace("    prompt: ask\n", f"    prompt: ask\n{TOOL}")
+    (case,) = bound(load(text), SECRET, canary="kc-1").cases
+    (tool,) = case.tools
+    assert case.prompt.user == "Hi kc-1"
+    assert tool.description == "Finds kc-1 {{env.SECRET}}"
+    assert (tool.answers[0].then, tool.default) == ({"found": ["kc-1"]}, "kc-1 {{name}}")
+
+
 VALUES = st.text(st.sampled_from(list("{}.env a")), max_size=14)
 
 
