@@ -32,6 +32,7 @@ from kindlm.recording.project import (
     project_name,
     repository_problems,
     run_environment,
+    unread_configurations,
 )
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
@@ -265,6 +266,7 @@ def request_for(
     unread = chain(
         environment_problems([*folders, root]),
         overruled_variables(folders),
+        unread_configurations(folders, root),
         repository_problems(root),
     )
     warnings = {str(error.where): error for error in unread}

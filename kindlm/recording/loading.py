@@ -23,6 +23,7 @@ from kindlm.recording.project import (
     project_name,
     repository_problems,
     run_environment,
+    unread_configurations,
 )
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
@@ -101,6 +102,7 @@ def load_paths(
     unread = chain(
         environment_problems([*folders, root]),
         overruled_variables(folders),
+        unread_configurations(folders, root),
         repository_problems(root),
     )
     as_warnings = (Diagnostic(each, "warning") for each in unread)

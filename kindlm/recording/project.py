@@ -225,6 +225,16 @@ def configuration_file(root: Path) -> Path:
     return file if file.is_file() or not _is_in_pyproject(root) else root / "pyproject.toml"
 
 
+def unread_configurations(folders: Iterable[Path], root: Path) -> Iterator[KindlmError]:
+    """Yield the configurations nearer to `folders` with tests than that of the project."""
+    for folder in dict.fromkeys(each for tests in folders for each in (tests, *tests.parents)):
+        is_below = root in folder.resolve().parents
+        if is_below and (file := configuration_file(folder)).is_file():
+            message = f"This configuration does not apply: the project of this run is {root}"
+            where = SourceLocation(str(file))
+            yield misuse(message, "Run kindlm in the folder of this file", where, "unread")
+
+
 def root_of(folder: Path) -> Path:
     """Return the root of the project that a folder with an absolute path is in."""
     for each in (folder, *folder.parents):

@@ -25,6 +25,7 @@ from kindlm.recording.project import (
     report_files,
     repository_problems,
     run_environment,
+    unread_configurations,
 )
 
 GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com", "-C")
@@ -233,6 +234,22 @@ def test_other_values_beside_another_suite_are_told(
     loaded = load_paths([tmp_path], tmp_path)
     assert isinstance(loaded, Ok)
     assert error.message in [each.error.message for each in loaded.value.diagnostics]
+
+
+def test_a_configuration_that_does_not_apply_is_told(tmp_path: Path) -> None:
+    for name in ("kindlm.toml", "a/kindlm.toml", "b/pyproject.toml", "../kindlm.toml"):
+        file = tmp_path / "project" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('[tool.kindlm]\nproject = "x"\n' if "py" in name else 'project = "x"\n')
+    root = tmp_path / "project"
+    folders = [root, root / "a" / "tests", root / "a", root / "b", root / "c"]
+
+    found = list(unread_configurations(folders, root))
+
+    files = [error.where and error.where.file for error in found]
+    assert files == [str(root / "a" / "kindlm.toml"), str(root / "b" / "pyproject.toml")]
+    assert found[0].message.endswith(f"the project of this run is {root}")
+    assert not list(unread_configurations([root / "a" / "tests"], root / "a"))
 
 
 def test_variables_of_a_hook_do_not_stand_for_another_folder(
