@@ -63,6 +63,9 @@ _KIND_OF = {value: kind for kind, values in _KINDS.items() for value in values}
 
 _ONLY_OF_TOOLS = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
+_TYPES = ("langfuse.observation.type", "langsmith.span.kind", "lmnr.span.type", "mlflow.spanType")
+"""Attributes that kindlm reads only to notice a tool call, which has the name of its span."""
+
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "tool": (*_ONLY_OF_TOOLS, "traceloop.entity.name"),
     "call id": ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"),
@@ -202,7 +205,10 @@ def kind_of(span: Span) -> Kind:
 
 def tools_called(span: Span) -> list[str]:
     """Return the names of tools in the attributes of a tool call or of a model's answer."""
-    own = (span.attributes.get(name) for name in _ONLY_OF_TOOLS)
+    own = [span.attributes.get(name) for name in _ONLY_OF_TOOLS]
+    types = (span.attributes.get(name) for name in _TYPES)
+    if any(str(each).strip('"').lower() == "tool" for each in types):
+        own.append(span.name)
     return [*filter(None, map(text_or_none, own)), *(call.name for call in calls_said(span)[0])]
 
 

@@ -352,9 +352,9 @@ def _of_no_kind(spans: Iterable[Span], uses: Iterable[ToolUse]) -> str | None:
             for name in dialects.tools_called(span):
                 if name not in names:
                     return (
-                        f"The span {shown(span.name)} has a call to {shown(name)}, but does not say"
-                        " whether it is about a tool or a model. Set gen_ai.operation.name to"
-                        " execute_tool or chat."
+                        f"The span {shown(span.name)} has a call to {shown(name)}, but not the kind"
+                        " of a span that kindlm reads. Set gen_ai.operation.name to execute_tool or"
+                        " chat."
                     )
     return None
 

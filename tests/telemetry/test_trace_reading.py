@@ -792,6 +792,27 @@ def test_a_call_in_a_span_of_no_known_kind_is_missing_unless_another_has_it(
     assert read_trace(spans_of(otlp_span(1, unknown), otlp_span(2, end), known)).missing is None
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "other"),
+    [
+        ("langfuse.observation.type", "tool", "generation"),
+        ("langsmith.span.kind", "tool", "chain"),
+        ("lmnr.span.type", "TOOL", "DEFAULT"),
+        ("mlflow.spanType", '"TOOL"', '"AGENT"'),
+    ],
+)
+def test_a_tool_in_the_form_of_an_observability_product_is_missing_unless_called(
+    spans_of, name, kind, other
+):
+    end = otlp_span(2, {"gen_ai.operation.name": "chat"} | ENDS)
+    reading = read_trace(spans_of(otlp_span(1, {name: kind}), end))
+    assert 'The span "span 1" has a call to "span 1"' in reading.missing
+    assert read_trace(spans_of(otlp_span(1, {name: other}), end)).missing is None
+    called = {**otlp_span(1, {name: kind}), "name": "lookup"}
+    known = otlp_span(3, TOOLS["genai"])
+    assert read_trace(spans_of(called, end, known)).missing is None
+
+
 @pytest.mark.parametrize("name", [["lookup"], {"value": "lookup"}])
 def test_a_name_that_is_no_text_is_unknown(spans_of, name):
     call = {"type": "tool_call", "id": "c1", "name": name, "arguments": ARGUMENTS}
