@@ -234,8 +234,10 @@ def rate_text(diff: RunDiff) -> str | None:
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
     has_added = any(test.pair.added or test.pair.added_before for test in diff.tests)
+    of_some = f" in {paired.tests} of {len(rates)} tests" if paired.tests < len(rates) else ""
     without = " without added repeats" if has_added else ""
-    return f"{shown}, 95 % interval of the change{without}: {points_between(paired.interval)}; {p}"
+    interval = f"95 % interval of the change{of_some}{without}: {points_between(paired.interval)}"
+    return f"{shown}, {interval}; {p}"
 
 
 def figure_rows(diff: RunDiff) -> list[tuple[str, str]]:
@@ -315,10 +317,11 @@ FORMS: dict[str, Callable[[float], str]] = {
 
 def _reasons(diff: RunDiff) -> Iterator[str]:
     yield from _news(diff, (Kind.REGRESSED, Kind.REMOVED))
-    if diff.evidence.run_regressed and diff.evidence.paired:
-        change = percent(abs(diff.evidence.paired.change))
+    if diff.evidence.run_regressed and (paired := diff.evidence.paired):
         whole = "suite" if len(diff.options.suites or ()) == 1 else "run"
-        yield f"the {whole} as a whole passes less often, by {change} of its executions"
+        tests = count(paired.tests, "test")
+        mean = f"{points_of_100(-paired.change)} points on average over {tests}"
+        yield f"the {whole} as a whole passes less often, by {mean}"
     if diff.unloaded:
         yield f"{count(len(diff.unloaded), 'suite')} could not be loaded"
     if diff.lacks_results:

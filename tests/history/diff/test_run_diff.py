@@ -415,6 +415,18 @@ def test_repeats_that_were_added_count_in_the_pass_rates(history: History) -> No
     assert measured["change"].endswith(" points (95 % interval with the added repeats)")
 
 
+def test_the_change_of_the_run_says_which_tests_it_is_about(history: History) -> None:
+    repeated, single = ([f"{kind}{n}" for n in range(8)] for kind in "rs")
+    record_run(history, "before", dict.fromkeys(repeated, "+++++") | dict.fromkeys(single, "+"))
+    record_run(history, "after", dict.fromkeys(repeated, "-----") | dict.fromkeys(single, "+"))
+    diff = compared(history)
+    whole = "the run as a whole passes less often, by 100 points on average over 8 tests"
+    assert whole in headline_of(diff).reasons
+    assert (rate_text(diff) or "").startswith(
+        "100 % → 50 %, 95 % interval of the change in 8 of 16 tests: "
+    )
+
+
 def test_the_interval_and_p_leave_out_repeats_that_were_added_to_one_side(history: History) -> None:
     stable = dict.fromkeys("bcdef", "+++++")
     record_run(history, "before", {"a": "+" * 10, **stable})
