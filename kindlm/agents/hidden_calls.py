@@ -233,6 +233,7 @@ def looks_like_a_call(part: Mapping[str, Any]) -> bool:
         )
         or not _OF_CALL_IDS.isdisjoint(found)
         or first_text(*map(found.get, _NAMES_OF_TOOLS)) is not None
+        or ("observation" in found and first_text(found.get("action")) is not None)  # ReAct
         or (
             not _CALLED_WITH.isdisjoint(found)
             and first_text(*map(found.get, _FOLDED_NAMES)) is not None

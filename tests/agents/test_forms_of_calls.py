@@ -44,6 +44,7 @@ HIDDEN: dict[str, dict[str, Any]] = {
     "gpt-oss": {"output_messages": [{**GPT_OSS, "content": [{"type": "text", "text": "{}"}]}]},
     "gpt-oss, result": {"messages": [{"role": "functions.refund", "content": "ok"}]},
     "ReAct": {"log": REACT},
+    "ReAct in JSON": {"trajectory": [{"thought": "", "action": "refund[7]", "observation": "ok"}]},
     "ReAct in messages": {"messages": [{"role": "assistant", "content": REACT}]},
     "Dify": {"nodes": [{"data": {"node_type": "tool", "title": "refund", "inputs": ARGUMENTS}}]},
     "Flowise": {
@@ -104,6 +105,8 @@ BEDROCK_MODEL = [
 """What agents of Bedrock report of their model, in answers without calls, too."""
 
 ORDINARY: list[dict[str, Any]] = [
+    {"thought": "I greet her.", "action": "reply"},
+    {"patient": {"name": "Ada", "observation": "pale", "input": "", "result": "ok"}},
     {"items": [{"name": "Hammer", "kind": "hand tool", "product_type": "Tools"}]},
     {"ticket": {"type": "incident", "event": "created", "payload": {"name": "VPN", "priority": 2}}},
     {"ticket": {"request_type": "Tool request", "recipient": "ada@shop.test", "channel": "email"}},
