@@ -124,41 +124,41 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
     """Return the path of a possible tool call that `reported_calls` does not read.
 
     Its key means tool calls, or it looks like a call or a tool result. A part that repeats one of
-    the `known` calls is not hidden.
+    the `known` calls is not hidden. The path is "." if only the answer itself looks like a call.
     """
+    itself: str | None = None
     waiting = [("", value)]
     while waiting:
         path, part = waiting.pop()
         if isinstance(part, list):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
-        written = _REACT.findall(part) if isinstance(part, str) and path else ()
-        calls = ({"name": name.strip(), "tool_input": text.strip()} for name, text in written)
-        if not all(_is_known(call, known) for call in calls):
+        if path and isinstance(part, str) and not _are_known_in(part, known):
             return path
         if not isinstance(part, dict):
             continue
         if looks_like_a_call(part) and not _is_definition(part):
             if not _is_known(part, known):
-                return path or "."
+                if path:
+                    return path
+                itself = "."
             part = _beside_call(part)
         for key, item in part.items():
             place = f"{path}.{key}".lstrip(".")
-            if place in _READ_WITH_MESSAGE or is_read(path, key, item):
+            if place in _READ_WITH_MESSAGE:
                 continue
-            is_of_calls = _means_calls(key)
-            if is_of_calls or key == STEPS:
-                item = read_json(item)  # noqa: PLW2901 - as databases give JSON
-            is_listed = is_of_calls or (key == STEPS and _are_calls(item))
-            if is_listed and item and isinstance(item, list | dict):
-                if not all(_is_known(entry, known) for entry in _entries(item)):
+            is_reported = is_read(path, key, item)
+            found = item if is_reported else _from_json(key, item)
+            if is_reported or _lists_calls(key, found):
+                calls = _calls_in(found)
+                if not is_reported and not all(_is_known(call, known) for call in calls):
                     return place
-                item = list(map(_beside_call, _entries(item)))  # noqa: PLW2901 - read as well
-            if path in READ_IN and key in PARTS and isinstance(item, list):
+                waiting.append((place, list(map(_beside_call, calls))))
+            elif path in READ_IN and key in PARTS and isinstance(item, list):
                 items = ((at, each) for at, each in enumerate(item) if not is_item(each))
                 waiting += [(f"{place}[{at}]", each) for at, each in items]
             else:
-                waiting.append((place, item))
-    return None
+                waiting.append((place, found))
+    return itself
 
 
 def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
@@ -167,7 +167,7 @@ def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
     An event without calls whose `name` or type mentions tools counts as a call.
     """
     calls = reported_calls(event, None)
-    place = hidden_calls(event)
+    place = hidden_calls(event, KnownCalls(use.call for use in calls))
     names_one = place == "." or names_a_tool(name) or is_of_tool(event)
     # An event with calls may itself look like a call.
     if place not in (None, ".") or (names_one and not calls):
@@ -181,8 +181,18 @@ def is_unknown_call(event: Mapping[str, Any]) -> bool:
     return is_of_tool(event) or (not has_type and calls_of_event(event) != [])
 
 
-def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
-    """Return the entries of a list of calls; of a pair with a result, only the call."""
+def _from_json(key: str, found: Any) -> Any:
+    """Return the value of a key; if that means calls, from JSON, as databases give it."""
+    return read_json(found) if key == STEPS or _means_calls(key) else found
+
+
+def _lists_calls(key: str, found: Any) -> bool:
+    means_calls = _means_calls(key) or (key == STEPS and _are_calls(found))
+    return means_calls and isinstance(found, list | dict) and bool(found)
+
+
+def _calls_in(listed: Any) -> list[Any]:
+    """Return the calls of a list; of a pair with a result, only the call."""
     entries = listed if isinstance(listed, list) else [listed]
     return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
 
@@ -212,6 +222,16 @@ def _is_known(part: Any, known: KnownCalls) -> bool:
         # In LangChain, the input of an action may be a text.
         call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
     return known.has(call)
+
+
+def _are_known_in(text: str, known: KnownCalls) -> bool:
+    """Return whether all calls in the text of an agent are known, such as in one without calls."""
+    for name, arguments in _REACT.findall(text):
+        # LangChain removes the quotes of a text, too.
+        call = {"name": name.strip(), "tool_input": arguments.strip().strip('"')}
+        if not _is_known(call, known):
+            return False
+    return True
 
 
 def _is_definition(part: Mapping[str, Any]) -> bool:

@@ -76,6 +76,7 @@ HIDDEN: dict[str, dict[str, Any]] = {
     "Agno": {"formatted_tool_calls": ["refund(id=7)"]},
     "a log": {"tool_history": [{"name": "refund", "input": ARGUMENTS}]},
     "a crew": {"agent_executions": [{"toolUsed": "refund", "inputs": ARGUMENTS}]},
+    "steps in JSON": {"steps": json.dumps([{"thought": "I refund.", "tool": "refund"}])},
     "a wrapped crew": {"agent_executions": [{"payload": {"tool_used": "refund"}}]},
 }
 
@@ -188,13 +189,28 @@ def test_a_call_that_is_told_again_elsewhere_is_no_other_call() -> None:
 
 
 @pytest.mark.parametrize("place", ["children", "result"])
-@pytest.mark.parametrize("key", ["tree", "tool_history"])
-def test_a_call_below_one_that_is_told_again_is_another_call(key: str, place: str) -> None:
+@pytest.mark.parametrize("key", ["tool_calls", "tree", "tool_history"])
+def test_a_call_below_one_that_is_read_is_another_call(key: str, place: str) -> None:
     asked = {"tool": "ask", "args": {"whom": "desk"}}
-    told = {"text": "Done.", "tool_calls": [asked]}
-    told[key] = [asked | {place: [{"tool": "refund", "args": ARGUMENTS}]}]
-    # What a tool returns may look like a call.
-    assert names_of(read_reply(told, Reading())) == ["ask", *([UNNAMED] * (place == "children"))]
+    nested = [asked | {place: [{"tool": "refund", "args": ARGUMENTS}]}]
+    told = {"text": "Done.", "tool_calls": [asked], key: nested}
+    names = ["ask", *([UNNAMED] * (place == "children"))]  # a result may contain anything
+    assert names_of(read_reply(told, Reading())) == names
+    event = f"data: {json.dumps(told)}\n\n"
+    assert names_of(read_stream(event, Reading(), has_end=True).reply) == names
+
+
+def test_an_event_that_looks_like_a_call_may_have_others() -> None:
+    event = {"messageType": "TOOL", "tool_calls": [{"tool": "ask"}], "log": [{"tool": "refund"}]}
+    stream = "".join(f"data: {json.dumps(each)}\n\n" for each in (event, {"delta": "Done."}))
+    assert names_of(read_stream(stream, Reading(), has_end=True).reply) == ["ask", UNNAMED]
+
+
+@pytest.mark.parametrize("log", ['lookup\nAction Input: "A1"', "lookup\nAction Input: A1\n"])
+def test_a_text_with_a_call_that_is_read_has_no_other(log: str) -> None:
+    told = {"text": "Done.", "tool_calls": [{"tool": "lookup", "tool_input": "A1"}]}
+    told["log"] = f"I look.\nAction: {log}"
+    assert names_of(read_reply(told, Reading())) == ["lookup"]
 
 
 @pytest.mark.parametrize(("arguments", "noticed"), [("refund(id=7)", True), ({"code": "1"}, False)])

@@ -608,6 +608,15 @@ def test_an_id_that_a_task_uses_again_is_of_another_call(reply):
     assert calls == [("refund", {"id": 7}, "done"), ("lookup", {"id": 8}, None)]
 
 
+def test_calls_in_other_data_of_a_task_are_read(reply):
+    call = {"type": "tool_call", "tool": "refund", "args": {"id": 7}}
+    parts = [{"data": {"tool_calls": [call], "log": [call]}}, {"text": "Refunded."}]
+    task = {"status": {"state": "completed", "message": {"parts": parts}}}
+
+    _, calls, *_ = said(reply(rpc({"task": task})))
+    assert calls == [("refund", {"id": 7}, None)]
+
+
 @pytest.mark.parametrize(
     ("counted", "usage"),
     [({"output_tokens": 60}, Usage(100, 60)), ({"output_tokens": "60"}, Usage(100)),

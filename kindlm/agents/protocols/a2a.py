@@ -19,6 +19,7 @@ from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
+from kindlm.same_calls import KnownCalls
 from kindlm.wires import Spent, content_text, object_or_empty, objects
 
 _NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
@@ -160,5 +161,6 @@ def _add_calls(calls: ReportedCalls, part: Mapping[str, Any]) -> str | None:
             calls.merge_use(use)
         elif use.response is not None:
             known.answer(use.response)
-    place = hidden_calls(data) if kind is None else None
+    here = KnownCalls(use.call for use in uses)
+    place = hidden_calls(data, here) if kind is None else None
     return None if place is None else f"data.{place}".rstrip(".")
