@@ -125,6 +125,8 @@ class Who:
             hint = "See the agent's log for why it stopped"
         elif "certificate verify failed" in why:
             hint = "Let the variable SSL_CERT_FILE name the file of the certificate to trust"
+        elif "proxy of the environment" in why:
+            hint = "Correct ALL_PROXY, HTTP_PROXY or HTTPS_PROXY, or unset it"
         return self.failed(message, hint, code=code, retryable=retryable)
 
     def unreadable(

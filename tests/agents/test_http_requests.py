@@ -265,7 +265,9 @@ def test_a_proxy_that_cannot_be_used_is_an_error_of_the_call(
         async with make(AgentTarget("s", "http", "http://agent.invalid/chat")) as agent:
             return await agent.send(ask())
 
-    assert "proxy of the environment" in failure(asyncio.run(run())).message
+    error = failure(asyncio.run(run()))
+    assert "proxy of the environment" in error.message
+    assert error.hint == "Correct ALL_PROXY, HTTP_PROXY or HTTPS_PROXY, or unset it"
 
 
 @pytest.mark.parametrize("proxies", [{}, {"https_proxy": "http://127.0.0.1:9"}])
