@@ -100,7 +100,10 @@ def test_a_limit_that_cannot_be_kept_is_no_end_of_the_settling(
     record(workspace, "--runs", "3")
     done = workspace.run("settle", "--max-cost", "1", "-j", "1")
     assert done.returncode == 1
-    assert "a call of unknown cost was made" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert "a call of unknown cost was made" in said
+    assert "1 repeat added by run" in said
+    assert "cost unknown" in said
     assert len(repeats(workspace)) == 1
 
 
