@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from itertools import count
+
 import pytest
 
 DEFAULT = {"defaultResponse": {"status": "delivered"}}
@@ -96,6 +100,25 @@ def test_a_run_that_executed_nothing_does_not_stand_for_its_label(workspace, ser
     assert "cannot be read: no run 'hollow' has executed tests of the suite 'orders'" in " ".join(
         done.stdout.split()
     )
+
+
+def test_the_first_repeat_that_called_the_tool_answers(workspace, server):
+    said = {"role": "assistant", "content": "It is delivered."}
+    completion = {"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}
+    numbers = count(1)
+
+    def alter(request, answer):
+        is_first = next(numbers) == 1
+        return replace(answer, body=json.dumps(completion).encode()) if is_first else answer
+
+    expect = {"output": {"contains": ["delivered"]}}
+    workspace.suite(server.url, tests=[a_test(workspace, DEFAULT, expect=expect, repeat=2)])
+    server.alter(alter)
+    workspace.run("test", "--label", "taped", "-j", "1")
+    assert len(workspace.query("SELECT execution FROM tool_call_log")) == 1
+    suite(workspace, server.url, TAPED)
+    done = workspace.run("test")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_answers_of_another_test_are_not_given_and_that_is_reported(workspace, server):
