@@ -166,6 +166,17 @@ def test_expectations_beyond_the_first_version(suite: Suite) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "repeat"), [("3", 3), ("3.0", 3), ("3e0", 3), ("2.5", None), ("'3'", None)]
+)
+def test_a_number_of_repeats_is_whole(
+    load: Any, minimal: str, written: str, repeat: int | None
+) -> None:
+    loaded = load(minimal.replace("prompt: ask", f"prompt: ask\n    repeat: {written}"))
+    assert (loaded.suite and loaded.suite.cases[0].repeat) == repeat
+    assert [each.path for each in loaded.diagnostics] == ([] if repeat else ["tests[0].repeat"])
+
+
 def test_follow_ups_of_a_test_are_filled_in(suite: Suite) -> None:
     first, second = suite.cases[2:4]
     assert first.follow_ups == ("And Hello for first?", "Thanks")
