@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.events.run import RunOptions
+from kindlm.events.run import GitState, RunOptions
 from kindlm.history.groups import SELECTING
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
@@ -87,6 +87,22 @@ def test_a_group_lasts_from_its_first_shard_to_the_end_of_its_last(history, make
     history.run("dddd2222", shard="2/2", group="h").leave()
     part = RunView(history.reader(), group_of(history, "h")).info
     assert (part.ended, part.finished_at, part.duration_ms) == ("incomplete", None, None)
+
+
+@pytest.mark.parametrize(
+    ("second", "shown"),
+    [
+        (GitState(commit="a" * 40, branch="main"), ("a" * 40, "main", True)),
+        (GitState(commit="b" * 40, branch="main"), (None, None, None)),
+        (None, (None, None, None)),
+    ],
+)
+def test_a_group_has_the_commit_that_all_its_shards_tested(history, second, shown):
+    first = GitState(commit="a" * 40, branch="main", dirty=True)
+    history.run("aaaa2222", shard="1/2", group="g", git=first).finish()
+    history.run("bbbb2222", shard="2/2", group="g", git=second).finish()
+    whole = RunView(history.reader(), group_of(history)).info
+    assert (whole.git_commit, whole.git_branch, whole.git_dirty) == shown
 
 
 def test_a_test_that_two_shards_ran_is_no_part_of_one_run(history, make):
