@@ -252,6 +252,8 @@ mocks:
     assert (fetch.parameters, other.parameters) == ({"type": "object"}, None)
     assert other.answers[0].then is None
     assert kinds(case) == ["tool_called", "tool_strict", "weighted_score"]
+    lenient = load(text.replace("strict: true", "strict: false")).case
+    assert kinds(lenient) == ["tool_called", "weighted_score"]
 
 
 @pytest.mark.parametrize(
