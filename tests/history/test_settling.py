@@ -74,13 +74,13 @@ def standing(pairs: dict[str, TestPair], **added: str) -> dict[str, Settlement |
 
 def test_only_tests_that_fell_are_suspected() -> None:
     pairs = {
+        "checked otherwise": replace(pair((5, 5), (0, 5)), same_conversations=True),
         "same": pair((5, 5), (5, 5)),
         "rose": pair((3, 5), (5, 5)),
         "fell": pair((10, 10), (2, 3)),
         "broke": pair((10, 10), (0, 10)),
         "judged": pair((5, 5), (5, 5), kind=((0.9,) * 5, (0.8, 0.8, 0.9, 0.7, 0.9))),
         "few": pair((1, 1), (0, 3)),
-        "checked otherwise": replace(pair((5, 5), (0, 5)), same_conversations=True),
     }
     assert standing(pairs) == {
         "fell": Settlement.UNDECIDED,
