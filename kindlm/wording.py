@@ -122,6 +122,13 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else escape(char) for char in text)
 
 
+def measured(value: float, limit: float) -> str:
+    """Return a number with three digits, or with more if rounding takes it to or over its limit."""
+    text = f"{value:.3g}"
+    keeps_side = (value < limit, value > limit) == (float(text) < limit, float(text) > limit)
+    return text if keeps_side else f"{value:.10g}"
+
+
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: `1 call`, `3 calls`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

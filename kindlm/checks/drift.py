@@ -37,7 +37,7 @@ from kindlm.outcome import NOTHING_COMPARED, CheckResult, Demands
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score, Solid
 from kindlm.transcript import Transcript
-from kindlm.wording import bounded, count, excerpt, first_of, shown
+from kindlm.wording import bounded, count, excerpt, first_of, measured, shown
 
 CODES = {
     "DRIFT_EXCEEDED": "The output is too far from the baseline.",
@@ -179,13 +179,13 @@ class Drift(_ByMethod):
         else:
             found = await self.compared(baseline, text, context)
         about = found.about(_complement(limit))
-        message = f"Drift {found.drift:.3g} ({found.basis})"
+        message = f"Drift {measured(found.drift, limit)} ({found.basis})"
         if found.drift <= limit:
             return passed(message=message, **about)
         expected = {"maxDrift": limit, **found.sides[0]}
         actual = {"drift": found.drift, **found.sides[1]}
         why = "" if found.reasoning is None else f": {shown(found.reasoning, 600)}"
-        message += f", expected at most {limit:.3g}{why}"
+        message += f", expected at most {limit:.10g}{why}"
         return failed("DRIFT_EXCEEDED", message, expected=expected, actual=actual, **about)
 
 
@@ -224,11 +224,11 @@ class SimilarTo(_ByMethod):
         if text.strip():
             found = await self.compared(self.text, text, context)
         score, about = _complement(found.drift), found.about(least)
-        message = f"The similarity is {score:.3g} ({found.basis})"
+        message = f"The similarity is {measured(score, least)} ({found.basis})"
         if score >= least:
             return passed(message=message, **about)
         message = f"Expected an output similar to {shown(self.text)}. {message}, expected at least"
-        message += f" {least:.3g}: {shown(found.reasoning or text, 600)}"
+        message += f" {least:.10g}: {shown(found.reasoning or text, 600)}"
         expected, actual = bounded(self.text), bounded(text)
         return failed("NOT_SIMILAR", message, expected=expected, actual=actual, **about)
 

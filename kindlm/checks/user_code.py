@@ -45,7 +45,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import Score, Text
 from kindlm.transcript import Transcript, Turn
 from kindlm.values import filled
-from kindlm.wording import bounded, excerpt, sentence, shown
+from kindlm.wording import bounded, excerpt, measured, sentence, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,8 @@ class PythonFunction(CheckSection, AskingCheck):
                 score = float(returned)
                 if score >= least:
                     return passed(score=score, threshold=least)
-                message = f"{name} returned the score {score:.3g}, expected at least {least:.3g}."
+                message = f"{name} returned the score {measured(score, least)}, expected at least"
+                message += f" {least:.10g}."
                 return failed("CUSTOM_CHECK_FAILED", message, score=score, threshold=least)
         was = "nothing" if returned is None else excerpt(repr(returned))
         hint = "Return True if the check passes, False or a reason if it fails, or a score from"

@@ -295,7 +295,7 @@ SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
        count(*) FILTER (WHERE is_wrong AND kind = 'pii') AS pii_failures,
        count(*) FILTER (WHERE is_wrong AND kind IN ('keywords_deny', 'keywords_allow'))
          AS keyword_failures,
-       max(1 - score) FILTER (WHERE kind = 'drift') AS drift_maximum,
+       round(max(1 - score) FILTER (WHERE kind = 'drift'), 12) AS drift_maximum,
        count(*) FILTER (WHERE kind = 'drift' AND outcome = 'skipped') AS drift_skipped,
        (SELECT avg(mean) FROM (
           SELECT avg(score) AS mean FROM made WHERE kind = 'judge'

@@ -111,6 +111,10 @@ class TestJudge:
     def test_a_drift_at_the_limit_passes(self) -> None:
         assert measure("New", "Old", ask=Judge(says(0.15))).outcome is Outcome.PASSED
 
+    def test_a_drift_just_above_the_limit_is_shown_as_above_it(self) -> None:
+        result = measure("New", "Old", ask=Judge(says(0.15004)))
+        assert result.message.startswith("Drift 0.15004 (judge), expected at most 0.15: ")
+
     def test_more_than_that_fails_and_shows_the_drift(self) -> None:
         result = measure("New", "Old", ask=Judge(says(0.8, "It refuses\x1b[31m now.")))
 
