@@ -200,6 +200,8 @@ def _check_options(options: TestOptions) -> None:
         if not (options.shard or options.workers):
             refuse("--run-group requires --shard.", "Say which shard this is, such as --shard 1/4.")
     if (workers := options.workers) is None:
+        if options.listen is not None:
+            refuse("--listen requires --workers.", "Name a scheduler: --workers tcp://HOST:8786")
         return
     is_cluster = workers.startswith(SCHEDULERS)
     if not (is_cluster or (_is_number(workers) and 1 <= int(workers) <= MAX_WORKERS)):

@@ -292,6 +292,7 @@ def finished(
         (("--resume",), "There is nothing to resume"),
         (("--force-resume",), "--force-resume requires --resume"),
         (("--run-group", "g"), "--run-group requires --shard"),
+        (("--listen", "10.0.0.5:8787"), "--listen requires --workers"),
         (("--run-group", "", "--shard", "1/2"), "'' cannot be a --run-group"),
         (("--run-group", "a\nb", "--workers", "2"), "'a\\nb' cannot be a --run-group"),
         (("--workers", "2", "--listen", "0.0.0.0:8787"), "cannot be combined with --listen"),
