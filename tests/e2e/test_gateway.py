@@ -198,6 +198,25 @@ def test_a_served_program_that_is_the_provider_does_not_call_itself(run, workspa
     assert len(provider.requests) == 2
 
 
+def test_a_served_program_of_a_suite_without_the_gateway_does_not_call_it(run, workspace, provider):
+    program = "import os, time; open('seen', 'w').write(os.environ['OPENAI_BASE_URL'])"
+    words = ["python", "-c", f"{program}; print('up', flush=True); time.sleep(99)"]
+    plain = {
+        "kindlm": 1,
+        "project": "shop",
+        "suite": {"name": "plain"},
+        "serve": [{"name": "other", "command": words, "ready": {"line": "up"}}],
+        "providers": {"fake": {"type": "scripted", "replies": [{"text": "Hi"}]}},
+        "models": [{"id": "fake", "provider": "fake", "model": "script"}],
+        "prompts": {"ask": {"user": "Hi"}},
+        "tests": [{"name": "a", "prompt": "ask", "expect": {"output": {"contains": ["Hi"]}}}],
+    }
+    (workspace.root / "plain.yaml").write_text(json.dumps(plain), "utf-8")
+    done, _ = run(LINES, PROGRAM, "kindlm.yaml", "plain.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (workspace.root / "seen").read_text() == f"{provider.url}/v1"
+
+
 def test_executions_at_once_have_their_own_calls(run, provider):
     done, report = run(SERVES, AT_PORT, orders=12, **served("passes-on"))
     assert done.returncode == 0, done.stdout
