@@ -215,7 +215,6 @@ def _is_of_package(error: Exception) -> bool:
 
 
 _OUTPUT = "Standard output is for MCP messages only, one per line. Write logs to standard error"
-_TOO_LONG = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
 _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 _CALL = "tools/call"
 
@@ -336,10 +335,15 @@ class HttpLink:
         self._failed, message = None, _message_in(response.request)
         if kind == EVENT_STREAM and response.is_success:
             return
-        body = (await response.aread()).decode("utf-8", "replace")
-        if len(body) > MAX_BODY_BYTES:
-            self._failed = who.unreadable(_TOO_LONG, "", status, _ADDRESS)
-            raise TooMuchOutput
+        data = bytearray()
+        async for piece in response.aiter_bytes():
+            data += piece
+            if len(data) > MAX_BODY_BYTES:
+                most = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
+                self._failed = who.unreadable(most, "", status, _ADDRESS)
+                raise TooMuchOutput
+        response._content = bytes(data)  # noqa: SLF001 - as `aread` does, which has no limit
+        body = data.decode("utf-8", "replace")
         answer = _message(body) if kind == "application/json" else None
         # An error without an id is that of the HTTP server, not the answer to a message.
         if answer is not None and (response.is_success or getattr(answer, "id", None) is not None):
@@ -363,10 +367,8 @@ class HttpLink:
         if isinstance(raised, TimeoutError):
             return who.timed_out(timeout_s, retryable=not self._has_called)
         if isinstance(raised, httpx2.TransportError):
-            at = self._server.endpoint
-            return who.unreachable(at, raised, retryable=not self._has_called)
-        message = f"{who.title} {_words(who, raised)}"
-        return who.failed(message, _ADDRESS)
+            return who.unreachable(self._server.endpoint, raised, retryable=not self._has_called)
+        return who.failed(f"{who.title} {_words(who, raised)}", _ADDRESS)
 
 
 def _message_in(request: Any) -> Mapping[str, Any]:

@@ -405,6 +405,20 @@ def test_a_call_without_an_answer_from_an_address_is_an_error(
     assert said in error.message
 
 
+def test_an_answer_from_an_address_is_read_up_to_a_limit(call_at_address, failure):
+    from starlette.responses import StreamingResponse
+
+    async def endless():
+        while True:
+            yield " " * 1_000_000
+            await asyncio.sleep(0)
+
+    def call(message):
+        return StreamingResponse(endless(), media_type="application/json")
+
+    assert "more than 10 MB" in failure(call_at_address(call)).message
+
+
 def test_a_call_that_an_address_did_not_run_is_repeated_in_its_session(make, ask, success, failure):
     from starlette.responses import JSONResponse, Response
 
