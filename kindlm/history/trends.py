@@ -118,7 +118,8 @@ def differing_verdicts(view: RunView) -> Iterator[TwoVerdicts]:
 
 _SHORT = 8
 
-_NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})
+NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})
+"""Modes of runs that do not count over time: old answers, or repeats of suspected tests."""
 
 # CROSS JOIN makes SQLite use the primary key of planned_tests for each suite.
 _NAMED = """
@@ -196,7 +197,7 @@ class Trend:
         Those of rescored, replayed and cached runs were held in another run. Repeats that `kindlm
         settle` added are left out, since it picks tests by their results.
         """
-        own = (each for each in self.points if each.run.mode not in _NOT_COUNTED)
+        own = (each for each in self.points if each.run.mode not in NOT_COUNTED)
         return tuple(point for point in own if not point.is_cached)
 
     @property

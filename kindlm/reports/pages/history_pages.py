@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from kindlm.history.runs import STATUSES, Run, RunFilter, choices, read_figures, runs
 from kindlm.history.search import Findings, TooLongError, catch_up, find_texts, indexed_part
-from kindlm.history.trends import Trend, read_trend
+from kindlm.history.trends import NOT_COUNTED, Trend, read_trend
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
@@ -42,6 +42,10 @@ def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     figures = read_figures(db, listed)
     oldest_first = listed[::-1]
     shown = [figures[run.id] for run in oldest_first]
+    rates = [
+        None if run.mode in NOT_COUNTED else each.executions.pass_rate
+        for run, each in zip(oldest_first, shown, strict=True)
+    ]
     # For each run, the previous run on this page of the same suites and the same shard.
     before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
     for run in listed:
@@ -62,7 +66,7 @@ def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
             "charts": _charts(
                 ((run, run.status) for run in oldest_first),
                 asked.links,
-                ("Pass rate", [f.executions.pass_rate for f in shown], percent, 1.0),
+                ("Pass rate", rates, percent, 1.0),
                 ("Cost", [None if f.paid.unknown else f.paid.total_usd for f in shown], money),
             ),
             "newer": _address(given, number - 1) if number > 1 else None,
