@@ -71,17 +71,25 @@ _HAPPENED = (
     r"tool[-_.]?(?:use|start|end)"
     r"|(?:tool|function)[-_.]?(?:call|invocation|execution|result|return|response)"
 )
-_SIGNS = (
-    r"[^=]*(?:run|span|node|message)\.?(?:type|kind)=(?i:tool)|kind=(?i:tool)",
-    r"role=(?i:tool|function)|type=.*(?i:result).*",
-    rf"(?:(?!doc|page|topic)[^=]+type|[^=]*kind|event|role)=.*(?i:{_HAPPENED})(?i:e?d|s)?(?![a-z]).*",
-    r"method=tools/call|key=(?:gen_ai\.)?tool\.name",  # MCP, OpenTelemetry
-    r"(?:role|recipient)=functions\.[\w-]+",  # gpt-oss
-)
-_SAYS_SO = re.compile("|".join(_SIGNS))
-"""A key and its text, which mentions a tool or a function, that report a tool call.
+_SIGNS = [
+    (re.compile(key), re.compile(text))
+    for key, text in (
+        (r".*(?:run|span|node|message)\.?(?:type|kind)|kind", "(?i:tool)"),
+        ("role", "(?i:tool|function)"),
+        ("type", ".*(?i:result).*"),
+        # The type of a document or page says what it is about.
+        (
+            r"(?!doc|page|topic).+type|.*kind|event|role",
+            rf".*(?i:{_HAPPENED})(?i:e?d|s)?(?![a-z]).*",
+        ),
+        ("method", "tools/call"),  # MCP
+        ("key", r"(?:gen_ai\.)?tool\.name"),  # OpenTelemetry
+        ("role|recipient", r"functions\.[\w-]+"),  # gpt-oss
+    )
+]
+"""Keys as `folded` returns them, and their texts that report a tool call.
 
-The type of a document or page says what it is about.
+Only texts that mention a tool or a function count.
 """
 
 _NEXT = "Observation|Thought|Action|Final Answer"
@@ -248,9 +256,7 @@ def looks_like_a_call(part: Mapping[str, Any]) -> bool:
     found = _by_key(part)
     return (
         is_call(part)
-        or any(
-            names_a_tool(it) and _SAYS_SO.fullmatch(f"{key}={it[:99]}") for key, it in found.items()
-        )
+        or any(names_a_tool(item) and _is_sign(key, item[:99]) for key, item in found.items())
         or not _OF_CALL_IDS.isdisjoint(found)
         or first_text(*map(found.get, _NAMES_OF_TOOLS)) is not None
         or ("observation" in found and first_text(found.get("action")) is not None)  # ReAct
@@ -259,6 +265,10 @@ def looks_like_a_call(part: Mapping[str, Any]) -> bool:
             and first_text(*map(found.get, _FOLDED_NAMES)) is not None
         )
     )
+
+
+def _is_sign(key: str, text: str) -> bool:
+    return any(of.fullmatch(key) and words.fullmatch(text) for of, words in _SIGNS)
 
 
 def _by_key(part: Mapping[str, Any]) -> dict[str, Any]:
