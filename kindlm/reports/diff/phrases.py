@@ -9,6 +9,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from statistics import fmean
 from typing import NamedTuple
 
@@ -210,8 +211,15 @@ def _relative(figure: Figure, change: float) -> str | None:
     if figure.name == "score":
         return f"{change * 100:+.1f}"
     if figure.name in ("judge", "drift"):
-        return f"{change:+.2f}"
-    return f"{change / figure.before * 100:+,.0f} %" if figure.before else None
+        return _signed(change, 2)
+    return f"{_signed(change / figure.before * 100, 0)} %" if figure.before else None
+
+
+def _signed(change: float, decimals: int) -> str:
+    """Return a change with its sign, with one digit if these decimals show none: `-0.004`."""
+    shown = f"{change:+,.{decimals}f}"
+    is_hidden = change and not float(shown.replace(",", ""))
+    return f"{Decimal(f'{change:.1g}'):+f}" if is_hidden else shown
 
 
 def rate_text(diff: RunDiff) -> str | None:

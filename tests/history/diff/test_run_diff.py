@@ -19,7 +19,14 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.statistics import mean_interval
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import call_aside, changed_checks, check_text, measures
-from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, notes_of, rate_text
+from kindlm.reports.diff.phrases import (
+    figure_rows,
+    headline_of,
+    needs_text,
+    next_step,
+    notes_of,
+    rate_text,
+)
 
 
 def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
@@ -425,6 +432,15 @@ def test_the_change_of_the_run_says_which_tests_it_is_about(history: History) ->
     assert (rate_text(diff) or "").startswith(
         "100 % → 50 %, 95 % interval of the change in 8 of 16 tests: "
     )
+
+
+def test_a_change_that_two_decimals_would_hide_is_shown(history: History) -> None:
+    for run, grade, latency_ms in (("before", 0.877, 76.45), ("after", 0.8742, 76.55)):
+        judged = {"assertions": (Make.passed("judge", score=grade),), "latency_ms": latency_ms}
+        record_run(history, run, {"a": [judged]})
+    rows = dict(figure_rows(compared(history)))
+    assert rows["judge"] == "0.88 → 0.87 (-0.003)"
+    assert rows["latency"] == "76 ms → 77 ms (+0.1 %)"
 
 
 def test_the_interval_and_p_leave_out_repeats_that_were_added_to_one_side(history: History) -> None:
