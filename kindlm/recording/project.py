@@ -112,7 +112,7 @@ def overruled_variables(folders: Sequence[Path]) -> Iterator[KindlmError]:
         names = [
             name
             for name, value in own.items()
-            if value != of_run[name] == os.environ.get(name, of_run[name])
+            if value != of_run[name] and os.environ.get(name) in (None, of_run[name])
         ]
         if names:
             message = f"{first_of(names, 3)}: the .env beside another suite counts in this run"
