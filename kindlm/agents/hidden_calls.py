@@ -109,8 +109,10 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 _BESIDE_DEFINITION = _OF_CALL_IDS | _CALLED_WITH | _NAMES_OF_TOOLS | {*RESPONSES}
 """Keys that no definition of a tool has."""
 
-_OF_ANY_FORM = frozenset({*ARGUMENTS, *RESPONSES, "content", "artifact"})
-"""Keys of the arguments and results of calls, which may contain anything."""
+_OF_ANY_FORM = frozenset(
+    {*ARGUMENTS, *RESPONSES, "content", "artifact", "log", "message_log", "messageLog"}
+)
+"""Keys of the arguments, results and messages of calls, which may contain anything."""
 
 _NONE_KNOWN = KnownCalls(())
 
@@ -145,11 +147,13 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
         if not isinstance(part, dict):
             continue
         if looks_like_a_call(part) and not _is_definition(part):
-            if not _is_known(part, known):
-                if path:
-                    return path
-                itself = "."
-            part = _beside_call(part)
+            is_hidden = not _is_known(part, known)
+            if not path:
+                itself = "." if is_hidden else None
+            elif is_hidden:
+                return path
+            else:
+                part = _beside_call(part)
         for key, item in part.items():
             place = f"{path}.{key}".lstrip(".")
             if place in _READ_WITH_MESSAGE:
@@ -206,7 +210,7 @@ def _calls_in(listed: Any) -> list[Any]:
 
 
 def _beside_call(part: Any) -> Any:
-    """Return a call without its arguments and result."""
+    """Return a call without its arguments, result and messages."""
     if not isinstance(part, dict):
         return part
     return {key: item for key, item in part.items() if key not in _OF_ANY_FORM}

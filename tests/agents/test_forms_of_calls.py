@@ -213,6 +213,16 @@ def test_a_text_with_a_call_that_is_read_has_no_other(log: str) -> None:
     assert names_of(read_reply(told, Reading())) == ["lookup"]
 
 
+def test_a_call_of_langchain_has_the_message_that_asked_for_it() -> None:
+    # Tools with one text as input have another form there.
+    asked = {"name": "lookup", "args": {"__arg1": "A1"}, "id": "c1", "type": "tool_call"}
+    message = {"type": "AIMessageChunk", "content": "", "tool_calls": [asked]}
+    action = {"tool": "lookup", "tool_input": "A1", "tool_call_id": "c1", "message_log": [message]}
+    told = {"output": "Done.", "intermediate_steps": [[action | {"log": REACT}, "ok"]]}
+    assert names_of(read_reply(told, Reading())) == ["lookup"]
+    assert names_of(read_value(told, Sent("Hello"))) == ["lookup"]
+
+
 @pytest.mark.parametrize(("arguments", "noticed"), [("refund(id=7)", True), ({"code": "1"}, False)])
 def test_a_program_of_smolagents_may_call_any_tool(arguments: Any, noticed: bool) -> None:
     call = {"function": {"name": "python_interpreter", "arguments": arguments}}
