@@ -39,6 +39,12 @@ def test_an_agent_remembers(server):
     check_lookup(second, "A2")
 
 
+def test_tokens_that_the_model_does_not_report_are_unknown(server):
+    server.use_script({"rules": [{"reply": {"text": "Hi", "usage": "missing"}}]})
+    (reply,) = Talk(_agent()).say("Hello")
+    assert (reply.text, reply.usage) == ("Hi", transcript.Usage())
+
+
 def test_what_a_tool_raises_shows_the_line_of_the_tool(server):
     error = Talk(_agent()).fail("Where is LOST?")
     assert "LOST" in error.message
