@@ -193,13 +193,15 @@ _USES_KINDLM = re.compile(
 )
 _SAYS = re.compile(r"""\bsays["']?\s*:""")
 _QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
-_ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
+_ANYWHERE = re.compile(r"""(?:^|[\s{,]|(?<![\w-])-)["']?([\w-]+)["']?\s*:""", re.MULTILINE)
 _TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
-_TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
-_FLOW = re.compile(r"""\"(?:[^\"\\]|\\.)*+\"|(?<!\w)'[^']*+'|[][{}:]|[\w-]+""")
+_TOML_KEY = re.compile(r"""^[ \t]*(?:\[+[ \t]*)?["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
+_FLOW = re.compile(r"""(?<![\w\\])\"(?:[^\"\\]|\\(?s:.))*+\"|(?<!\w)'[^']*+'|[][{}:]|[\w-]+""")
 """The strings, words and marks of JSON, and of YAML in flow style."""
-_BEFORE = r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?"
-_FIRST_ITEM = re.compile(_BEFORE + r"( *-(?: +|[ \t]*\r?\n *))(?=\S)")
+_BEFORE = r"(?:[ \t]*(?:#.*|%.*|---[ \t]*(?:#.*)?)?\r?\n)*(?:--- +)?"
+_FIRST_ITEM = re.compile(
+    _BEFORE + r"( *-(?:[ \t]*(?:&\S+[ \t]*)?(?:#.*)?\r?\n *| +))(?=\S)"  # the keys may be below
+)
 _IN_FLOW = re.compile(_BEFORE + r"[ \t]*(?:-\s+)?(?:&\S+ +)?(?=[{[])")
 
 
@@ -270,9 +272,11 @@ def _keys(text: str, suffix: str) -> set[str]:
                 found.add(before.strip("\"'"))
             before = part
         return found
-    item = _FIRST_ITEM.match(text)
-    width = 0 if item is None else len(item[1].rpartition("\n")[2])
-    indent = "" if item is None else rf"(?:{' ' * width}|{re.escape(item[1])})"
+    indent = ""
+    if item := _FIRST_ITEM.match(text):
+        before, _, after = item[1].partition("-")
+        width = len(item[1].rpartition("\n")[2])
+        indent = rf"(?: {{{width}}}| {{{len(before)}}}- {{{len(after)}}})"
     key = rf"""^(?:--- +)?{indent}["']?([\w-]+)["']?\s*:(?:\s|$)"""
     return set(re.findall(key, text, re.MULTILINE))
 

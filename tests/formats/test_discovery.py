@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,21 @@ def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> Non
 def test_what_looks_like_tests_but_is_not_is_reported(tmp_path: Path, text: str) -> None:
     other = write(tmp_path / "other.yaml", text)
     assert held(tmp_path) == Discovery((), (other,))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".yaml", " " * 200_000 + "- a"),
+        (".yaml", "-a" * 20_000),
+        (".yaml", '{"' + '\\"' * 20_000),
+        (".toml", " " * 20_000),
+    ],
+)
+def test_the_time_to_recognise_a_text_grows_only_with_its_length(suffix: str, text: str) -> None:
+    began = time.process_time()
+    assert discovery.recognised(text, suffix) is None
+    assert time.process_time() - began < 1
 
 
 def test_a_case_without_thresholds_is_not_skipped(tmp_path: Path) -> None:
@@ -214,6 +230,9 @@ LISTED = "# cases\n- name: a\n  input: {query: x}\n  thresholds: {min_score: 1}\
         ("a.yaml", f"---\n  -   &first {IN_BRACES}\n"),
         ("a.yaml", LISTED.replace("- name", "-\n  name")),
         ("a.yaml", LISTED.replace("- name", "- # first\n  name")),
+        ("a.yaml", f"--- {LISTED}"),
+        ("a.yaml", LISTED.replace("- name", "- &a\n  name").replace("  ", "    ")),
+        ("a.yaml", '{"name": "a \\\n b", ' + IN_BRACES[1:]),
         ("a.yaml", CASE.replace("{query: x}", "[unclosed")),
         ("a.toml", "name = 'a'\ninput.query = 'x'\nthresholds = {min_score = 1}\n"),
         ("a.toml", "[[turns]]\nquery = 'x'\n[ thresholds ]\nmin_score = 1\n"),
