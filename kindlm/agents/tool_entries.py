@@ -94,6 +94,9 @@ UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 _NO_NAME = re.compile(r'[{="\n]')
 """A text with one of these is a whole call, such as `refund(id=7)`, or an object as text."""
 
+_TOOL = re.compile(r"tool(?!tip|bar)|function", re.IGNORECASE)
+"""A word of the type of a call; toolbars and tooltips are parts of pages."""
+
 _MAX_WARNINGS = 3
 
 
@@ -171,7 +174,7 @@ def is_of_tool(event: Mapping[str, Any]) -> bool:
 
 def names_a_tool(kind: Any) -> bool:
     """Return whether the name of an event mentions tools."""
-    return isinstance(kind, str) and ("tool" in kind.lower() or "function" in kind.lower())
+    return isinstance(kind, str) and _TOOL.search(kind) is not None
 
 
 def parts_text(value: Mapping[str, Any]) -> str | None:

@@ -140,6 +140,7 @@ ORDINARY: list[dict[str, Any]] = [
     {"messages": [{"role": "assistant", "content": "Hi", "name": None, "tool_calls": None}]},
     {"call": {"call_id": "C1", "name": "Ada", "type": "inbound"}, "lookup": {"name": "Ada"}},
     {"debate": {"arguments": ["pro", "contra"], "title": "Tools"}, "archetype": "Toolmaker"},
+    {"page": {"type": "Toolbar", "children": [{"type": "Tooltip", "text": "Refund"}]}},
     {"lookup_input": {"id": "A1"}, "lookup_output": [{"order": "A1", "status": "shipped"}]},
     {"metrics": {"lambdaFunctionInvocations": [{"at": "12:00", "count": 2}]}},
     {"page": {"doc_type": "tool_result_guide", "pageType": "function-calls"}},
