@@ -258,6 +258,13 @@ def test_a_threshold_that_is_a_share_is_a_warning(
     assert ("Write points, such as 4," in "".join(capsys.readouterr())) is reported
 
 
+@pytest.mark.parametrize(("weight", "fits"), [("0.5", True), ("1e6", True), ("0", False)])
+def test_a_weight_is_more_than_nothing(weight: str, fits: bool) -> None:
+    text = f"name: x\nturns:\n- {{says: hi, expect: {{contains: a, weight: {weight}}}}}\n"
+    found, _ = read_scenarios(Path("x.yaml"), text.encode())
+    assert (bool(found.scenarios), bool(found.problems)) == (fits, not fits)
+
+
 @examples(40)
 @given(values | scenarios | st.lists(scenarios, max_size=2))
 def test_any_value_is_read_or_refused(value: Any) -> None:
