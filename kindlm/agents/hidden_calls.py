@@ -100,7 +100,7 @@ _REACT = re.compile(
 )
 """A tool call in the text of an agent whose model has no tools in its API: name and arguments.
 
-The format in a prompt, such as `Action: the action to take, one of [refund]`, is none.
+It does not match the format in a prompt, such as `Action: the action to take, one of [refund]`.
 """
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
