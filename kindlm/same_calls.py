@@ -82,7 +82,7 @@ class KnownCalls:
     """
 
     def __init__(self, calls: Iterable[ToolCall], earlier: Iterable[ToolCall] = ()) -> None:
-        calls = list(calls)
+        self._calls = calls = list(calls)
         self._by_id = {call.id: call for call in (*earlier, *calls) if call.id}
         self._names = {call.name for call in calls}
         self._contents = {_content(call) for call in calls}
@@ -93,6 +93,13 @@ class KnownCalls:
         if same is not None and call.name in (same.name, UNNAMED):
             return _is_bare(call) or _arguments(call) == _arguments(same)
         return call.name in self._names if _is_bare(call) else _content(call) in self._contents
+
+    def has_all(self, calls: Sequence[ToolCall]) -> bool:
+        """Return whether the calls of a list are known, and none is there more often."""
+        ids = {call.id for call in calls if call.id}
+        known = [call for call in self._calls if call.id not in ids]
+        others = [call for call in calls if call.id not in self._by_id and not _is_bare(call)]
+        return all(map(self.has, calls)) and None not in places_of_repeats(known, others)
 
 
 def with_observed(reported: Sequence[ToolUse], observed: Sequence[ToolUse]) -> list[ToolUse]:

@@ -6,7 +6,7 @@ Such a call may be the one that a test forbids.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -162,7 +162,7 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
             found = item if is_reported else _from_json(key, item)
             if is_reported or _lists_calls(key, found):
                 calls = _calls_in(found)
-                if not is_reported and not all(_is_known(call, known) for call in calls):
+                if not is_reported and not _are_known(calls, known):
                     return place
                 waiting.append((place, list(map(_beside_call, calls))))
             elif path in READ_IN and key in PARTS and isinstance(item, list):
@@ -225,15 +225,22 @@ def _are_calls(steps: Any) -> bool:
 
 def _is_known(part: Any, known: KnownCalls) -> bool:
     """Return whether a part, a call or the name of its tool, reports a known call."""
-    if isinstance(part, str):
-        part = {"name": part}
-    if not isinstance(part, dict):
-        return False
-    call = read_tool_use(part).call
-    if call.malformed is not None and not known.has(call):
-        # In LangChain, the input of an action may be a text.
-        call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
-    return known.has(call)
+    return _are_known([part], known)
+
+
+def _are_known(parts: Iterable[Any], known: KnownCalls) -> bool:
+    """Return whether all parts report known calls, each call once."""
+    calls = []
+    for part in parts:
+        entry = {"name": part} if isinstance(part, str) else part
+        if not isinstance(entry, dict):
+            return False
+        call = read_tool_use(entry).call
+        if call.malformed is not None and not known.has(call):
+            # In LangChain, the input of an action may be a text.
+            call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
+        calls.append(call)
+    return known.has_all(calls)
 
 
 def _are_known_in(text: str, known: KnownCalls) -> bool:

@@ -189,6 +189,15 @@ def test_a_call_that_is_told_again_elsewhere_is_no_other_call() -> None:
         assert names_of(read_reply(told, Reading())) == ["refund", UNNAMED]
 
 
+@pytest.mark.parametrize(("times", "noticed"), [(1, False), (2, True)])
+def test_a_call_that_is_told_more_often_elsewhere_is_another_call(
+    times: int, noticed: bool
+) -> None:
+    pay = {"tool": "pay", "arguments": {"amount": 5}}
+    told = {"text": "Done.", "tool_calls": [pay], "tool_history": [pay] * times}
+    assert names_of(read_reply(told, Reading())) == ["pay", *[UNNAMED] * noticed]
+
+
 @pytest.mark.parametrize("place", ["children", "result"])
 @pytest.mark.parametrize("key", ["tool_calls", "tree", "tool_history"])
 def test_a_call_below_one_that_is_read_is_another_call(key: str, place: str) -> None:
