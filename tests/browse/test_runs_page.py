@@ -42,14 +42,16 @@ def test_all_runs_are_listed_the_newest_first(ask: Any) -> None:
     assert marks[:2] == [("aaaa2222", "passed", "100 %"), ("bbbb3333", "failed", "0 %")]
 
 
-def test_repeats_of_suspected_tests_are_no_point_of_the_pass_rate(
+def test_repeats_of_suspected_tests_are_no_point_of_the_pass_rate_and_not_compared(
     ask: Any, history: Any, make: Any
 ) -> None:
     writer = history.run("dddd5555", mode="settled", source_run="bbbb3333")
-    writer.suite(tests=[make.planned()])
+    writer.suite("suite feature", tests=[make.planned()])
     writer.execution(assertions=(make.passed(),), cost_usd=0.5)
     writer.finish()
-    rates, costs = re.findall(r"<svg class=\"trend\".*?</svg>", ask("runs").text, flags=re.DOTALL)
+    page = ask("runs").text
+    assert "after=dddd5555" not in page
+    rates, costs = re.findall(r"<svg class=\"trend\".*?</svg>", page, flags=re.DOTALL)
     assert "dddd5555" not in rates
     assert "dddd5555" in costs
 

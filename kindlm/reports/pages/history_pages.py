@@ -46,9 +46,12 @@ def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
         None if run.mode in NOT_COUNTED else each.executions.pass_rate
         for run, each in zip(oldest_first, shown, strict=True)
     ]
-    # For each run, the previous run on this page of the same suites and the same shard.
+    # For each run, the previous run on this page of the same suites and the same shard. Added
+    # repeats belong to the run that they add to.
     before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
     for run in listed:
+        if run.mode == "settled":
+            continue
         same = (run.project, run.suites, run.shard)
         if same in newer:
             before[newer[same]] = run.id
