@@ -175,7 +175,7 @@ class McpConnection:
                 await asyncio.wait({holding}, timeout=_CLOSE_S)
         finally:
             while not holding.done():
-                # Ended for the first time, it still lets an address end the session.
+                # Cancelled once, it still tells a server at an address that the session ends.
                 holding.cancel()
                 await asyncio.wait({holding}, timeout=_CLOSE_S)
 

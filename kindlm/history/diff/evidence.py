@@ -271,8 +271,9 @@ def _repeats_needed(
             high, low = (new, old) if is_better else (old, new)
             needed.append(pass_rates.repeats_needed(high, low, level))
     fewest = min((n for n in needed if n is not None), default=None)
-    present = min(min(rate.before.n, rate.all_after.n) for _, rate in pair.rates)
-    return None if fewest is None else max(fewest, present + 1)
+    if fewest is None or pair.rate is None:
+        return None
+    return max(fewest, min(pair.rate.before.n, pair.rate.all_after.n) + 1)
 
 
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:

@@ -217,6 +217,7 @@ def _relative(figure: Figure, change: float) -> str | None:
 
 def _signed(change: float, decimals: int) -> str:
     """Return a change with its sign, with one digit if these decimals show none: `-0.004`."""
+    change = round(change, 12)  # without the noise of sums
     shown = f"{change:+,.{decimals}f}"
     is_hidden = change and not float(shown.replace(",", ""))
     return f"{Decimal(f'{change:.1g}'):+f}" if is_hidden else shown
