@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
@@ -269,14 +271,9 @@ _STEPS = 100
 _LONGEST_QUESTION = 500
 _BEFORE, _SHOWN = 150, 350
 """Characters of an excerpt before the first word that was found, and in all."""
-_PIECE, _SHARED = 2_000, 500
-"""Characters of a piece of a text, and how many the next piece repeats at least.
-
-The full-text search marks matches in a time that grows with the square of their number.
-"""
-_MARK = "\x01"
-"""Stands before and after each match; texts are shown without it."""
-_OPERATORS = ('"AND"', '"OR"', '"NOT"')
+_ACCENT = "[\u0300-\u036f]"
+_TERM = re.compile(r'"[^"]*"\*?|[^\s"()]+')
+_OPERATORS = ("AND", "OR", "NOT", "NEAR")
 
 _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
@@ -285,13 +282,6 @@ SELECT t.id, t.kind, t.ref, t.execution, t.executions
  WHERE words MATCH :expression AND w.rowid > :after AND (:kind IS NULL OR t.kind = :kind)
  ORDER BY w.rowid
  LIMIT :limit
-"""
-
-_EXCERPTS = f"CREATE VIRTUAL TABLE temp.excerpts USING fts5(text, {_TOKENIZED})"
-
-_MARKED = """
-SELECT rowid, text, highlight(excerpts, 0, :mark, :mark) FROM excerpts
- WHERE excerpts MATCH :expression ORDER BY rowid LIMIT 1
 """
 
 
@@ -340,10 +330,8 @@ def find_texts(
     """
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
     words = dict.fromkeys(word.replace('"', " ").strip() for word in text.split())
-    quotes = [f'"{word}"' for word in words if any(char.isalnum() for char in word)]
-    quoted = " ".join(quotes)
+    quoted = " ".join(f'"{word}"' for word in words if any(char.isalnum() for char in word))
     with _open_index(history) as index:
-        index.execute(_EXCERPTS)
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         for expression in (text, quoted) if quoted else ():
@@ -361,60 +349,50 @@ def find_texts(
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
                 continue  # no valid expression
-            index.set_progress_handler(None, 0)
-            wanted = (each for each in quotes if each not in _OPERATORS)
-            any_word = " OR ".join(f"{each}*" if each[-2] == "*" else each for each in wanted)
-            marking = (expression, any_word or quoted)
-            found = (_finding(db, index, marking, *match[1:]) for match in matches[:limit])
+            terms = _pattern_of(text)
+            found = (_finding(db, terms, *match[1:]) for match in matches[:limit])
             following = matches[limit - 1][0] if len(matches) > limit else None
             return Findings(tuple(filter(None, found)), following)
     return Findings()
 
 
+def _pattern_of(search: str) -> re.Pattern[str]:
+    """Return a pattern for the words and quoted phrases of a search, to mark them in a text.
+
+    It ignores case and accents; the text has to be in the form NFD.
+    """
+    terms = []
+    for term in _TERM.findall(re.sub(_ACCENT, "", normalize("NFD", search))):
+        words = [f"{_ACCENT}*".join(word) for word in re.findall(r"[^\W_]+", term)]
+        if words and term not in _OPERATORS:
+            end = r"[^\W_]*" if term.endswith("*") else ""
+            terms.append(r"[\W_]+".join(words) + end)
+    any_term = "|".join(terms) or "(?!)"
+    return re.compile(rf"(?<![^\W_])((?:{any_term}){_ACCENT}*)(?![^\W_])", re.IGNORECASE)
+
+
 def _finding(
     db: sqlite3.Connection,
-    index: sqlite3.Connection,
-    marking: Sequence[str],
+    terms: re.Pattern[str],
     kind: str,
     ref: str,
     identity: str,
     executions: int,
 ) -> Finding | None:
-    """Return a text that matches, with an excerpt from shortly before the match.
+    """Return a text that matches, with an excerpt from shortly before the first of the terms.
 
-    The first of the `marking` expressions that a piece of the text with masks matches tells what to
-    mark. The result is None if the text was erased, or is not in this snapshot of the history.
+    The result is None if the text was erased, or is not in this snapshot of the history.
     """
     view = RunView(db, identity.rpartition("-")[0])
     execution, body = view.execution(identity), body_of(db, ref)
     if execution is None or body is None:
         return None
-    masked = mask_of(view.attempts(execution)).text(_readable(kind, body))
-    text = masked.replace("\0", " ").replace(_MARK, " ")
-    index.execute("DELETE FROM excerpts")
-    index.executemany("INSERT INTO excerpts(rowid, text) VALUES (?, ?)", _pieces(text))
-    asked = ({"expression": each, "mark": _MARK} for each in marking)
-    found = (index.execute(_MARKED, each).fetchone() for each in asked)
-    place, piece, marked_piece = next(filter(None, found), (0, "", ""))
-    marked = text[:place] + marked_piece + text[place + len(piece) :]
-    start = max(0, marked.find(_MARK) - _BEFORE)
+    text = normalize("NFD", mask_of(view.attempts(execution)).text(_readable(kind, body)))
+    first = terms.search(text)
+    start = max(0, first.start() - _BEFORE) if first else 0
     end = start + _SHOWN
-    shown = ("…" if start else "") + marked[start:end] + ("…" if end < len(marked) else "")
+    shown = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
     # Every second piece is a match.
-    pieces = enumerate(shown.split(_MARK))
-    excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
+    pieces = enumerate(terms.split(shown))
+    excerpt = tuple((normalize("NFC", piece), bool(at % 2)) for at, piece in pieces if piece)
     return Finding(kind, excerpt, execution, executions)
-
-
-def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the positions and the pieces of a text, which begin and end between words if they can.
-
-    A phrase of up to `_SHARED` characters is in one of them.
-    """
-    at = end = 0
-    while end < len(text):
-        end = at + _PIECE
-        if end < len(text):
-            end = text.rfind(" ", at + _SHARED, end) + 1 or end
-        yield at, text[at:end]
-        at = text.rfind(" ", at, end - _SHARED) + 1 or end - _SHARED
