@@ -114,13 +114,8 @@ SELECT :seq, (SELECT coalesce(max(id), '') FROM event_log WHERE seq = :seq) || '
            || (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
 """
 
-_NEWEST = """
-SELECT coalesce((SELECT seq FROM event_log WHERE type = 'execution.finished'
-                  ORDER BY seq DESC LIMIT 1), 0)
-"""
-
-_LAST_OF_CHUNK = """
-SELECT max(seq) FROM (
+_CHUNK = """
+SELECT coalesce(max(seq), 0), count(*) FROM (
   SELECT seq FROM event_log WHERE type = 'execution.finished' AND seq > ? ORDER BY seq LIMIT ?)
 """
 
@@ -168,25 +163,8 @@ UPDATE texts SET execution = ?, executions = executions + ? WHERE ref = ? AND ki
 """
 
 
-def indexed_part(db: sqlite3.Connection, history: Path) -> float:
-    """Return the part of the log that is in the index, 0 to 1; 0 if it fits another history.
-
-    It is 1 if the index has all executions that finished.
-    """
-    try:
-        reached = _position_of_index(db, history)
-    except sqlite3.DatabaseError:
-        reached = None  # `catch_up` reports the error
-    return _part(db, reached or 0)
-
-
-def _part(db: sqlite3.Connection, reached: int) -> float:
-    newest: int = db.execute(_NEWEST).fetchone()[0]
-    return min(1.0, reached / newest) if newest else 1.0
-
-
-def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float:
-    """Index the next executions that finished, and return the `indexed_part`.
+def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> bool:
+    """Index the next executions that finished; return whether all are in the index.
 
     `db` is a read-only connection to the file `history`, in no transaction. Raise `LockHeldError`
     if another process is indexing, `OpenError`, `OSError` or `sqlite3.Error` if the folder or the
@@ -196,13 +174,15 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
         db.execute("BEGIN")
         try:
             known = _position_of_index(db, history)
+            after = known or 0
+            until, found = db.execute(_CHUNK, (after, limit)).fetchone()
             if known is None:
                 _remove(history)
                 # The index is as private as the history itself.
                 mode = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
                 os.close(os.open(index_file(history), mode, 0o600))
-            after = known or 0
-            until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0] or after
+            elif not found:
+                return True
             with _open_index(history) as index:
                 if known is None:
                     index.executescript(_TABLES)
@@ -212,7 +192,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
                 state = db.execute(_STATE, {"seq": until}).fetchone()
                 index.execute("INSERT INTO state VALUES (?, ?)", tuple(state))
                 index.execute("COMMIT")
-            return _part(db, until)
+            return bool(found < limit)
         finally:
             db.execute("ROLLBACK")
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kindlm.history.runs import STATUSES, Run, RunFilter, choices, read_figures, runs
-from kindlm.history.search import Findings, TooLongError, catch_up, find_texts, indexed_part
+from kindlm.history.search import Findings, TooLongError, catch_up, find_texts
 from kindlm.history.trends import NOT_COUNTED, Trend, read_trend
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import duration, money, percent, score
@@ -181,13 +181,13 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     kind = query.get("kind") if query.get("kind") in _NAMES else None
     position = query.get("after", "")
     after = int(position) if _NUMBER.fullmatch(position) else None
-    part, findings, problem, index_problem = 1.0, None, None, None
+    is_behind, findings, problem, index_problem = True, None, None, None
     try:
-        part, end = indexed_part(db, history), time.monotonic() + _INDEXING_S
-        # If another process is indexing, the reloaded page shows its progress.
+        end = time.monotonic() + _INDEXING_S
+        # If another process is indexing, the reloaded page shows what it found.
         with suppress(LockHeldError):
-            while part < 1 and time.monotonic() < end:
-                part = catch_up(db, history)
+            while is_behind and time.monotonic() < end:
+                is_behind = not catch_up(db, history)
         if written:
             limit = _FINDINGS_PER_PAGE
             findings = find_texts(db, history, written, kind=kind, after=after, limit=limit)
@@ -199,6 +199,7 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
         index_problem = f"the history {error.reason}"
     except (OSError, sqlite3.Error) as error:
         index_problem = getattr(error, "strerror", None) or str(error)
+    is_behind = is_behind and index_problem is None
     older = None
     if findings is not None and findings.next is not None:
         narrowed = {"kind": kind} if kind else {}
@@ -212,11 +213,10 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
             "names": _NAMES,
             "findings": findings,
             "older": older,
-            "behind": part < 1,
-            "done": percent(int(part * 100) / 100),
+            "behind": is_behind,
             "problem": problem,
             "index_problem": index_problem,
         },
         styles=("runs", "search", "pager"),
-        scripts=("live",) if part < 1 else (),
+        scripts=("live",) if is_behind else (),
     )
