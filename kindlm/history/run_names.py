@@ -37,8 +37,7 @@ _WORD = re.compile(
 _LONGEST_LABEL = 200
 
 _NAMED = 3
-_LISTED = 5
-"""The most runs, suites and commits that an error names."""
+"""The most suites that an error names."""
 
 _SHORT = 8
 _SHORTEST_COMMIT = 7
@@ -114,10 +113,7 @@ def find_run_or_group(
     if starting:
         message = f"{wanted!r} matches several runs: {', '.join(starting)}."
         return _error(message, "Type more characters of the run's id.")
-    if not (newest_runs := list(runs(db, RunFilter(limit=_NAMED)))):
-        return _error("No run is recorded yet.", "Record one: kindlm test")
-    names = ", ".join(f"{run.id} ({run.label})" if run.label else run.id for run in newest_runs)
-    hint = f"The newest runs: {names}. All: kindlm runs"
+    hint = "All runs: kindlm runs. Record one: kindlm test"
     if next(runs(db, RunFilter(branch=wanted, limit=1)), None):
         command = shlex.join(("kindlm", "diff", "--base", wanted))
         hint = f"To compare with this branch: {command}. {hint}"
@@ -275,18 +271,14 @@ class RunNames:
 
     def _at_revision(self, name: str) -> Result[Side]:
         commit = self.revision(name) if self.revision and name else None
-        recorded = [(run.git_commit, run) for run in self.counted() if run.git_commit]
         # Runs name commits, also without git.
         start = commit or name
-        there = [run for known, run in recorded if known.startswith(start)]
+        there = [run for run in self.counted() if (run.git_commit or "").startswith(start)]
         if there and len(start) >= _SHORTEST_COMMIT:
             return _side_of(self.db, min(there, key=_is_dirty))
         what = f"commit {commit[:_SHORT]}" if commit else "which is not a known git revision"
-        commits = dict.fromkeys(known[:_SHORT] for known, _ in recorded)
-        hint = f"There are runs at {first_of(commits, _LISTED)}."
-        hint = hint if commits else "No finished run has a commit."
         message = f"No finished run was recorded at {name!r}, {what}."
-        return _error(message, f"{hint} All runs: kindlm runs")
+        return _error(message, "All runs, with their commits: kindlm runs")
 
     def counted(
         self, like: Run | None = None, until: str | None = None, *, only_whole: bool = False

@@ -286,4 +286,4 @@ class TestAgreement:
 
     def test_an_empty_history_has_nothing_to_review(self, history: Any, review: Any) -> None:
         assert review("--agreement").code == 0
-        assert "No run is recorded yet" in review("latest", "1", "pass").err
+        assert "There is no run 'latest'" in review("latest", "1", "pass").err
