@@ -9,7 +9,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,7 @@ from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
 from kindlm.plan import Selection, name_of
-from kindlm.recording.project import (
-    environment_problems,
-    find_project,
-    overruled_variables,
-    project_name,
-    repository_problems,
-    run_environment,
-    unread_configurations,
-)
+from kindlm.recording.project import find_project, project_name, project_problems, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
 from kindlm.scenarios.api import spec_of
@@ -263,13 +254,7 @@ def request_for(
     whole = run_environment([*folders, root], environ)
     around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
     suites, skipped = [], []
-    unread = chain(
-        environment_problems([*folders, root]),
-        overruled_variables(folders),
-        unread_configurations(folders, root),
-        repository_problems(root),
-    )
-    warnings = {str(error.where): error for error in unread}
+    warnings = {str(error.where): error for error in project_problems(folders, root)}
     for file, items in files.items():
         path, read = suite_identity(file.path, root), read_bytes(file.path)
         data = b"" if isinstance(read, Err) else read.value

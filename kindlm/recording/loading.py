@@ -18,12 +18,9 @@ from kindlm.garbage import put_off
 from kindlm.guard import guard
 from kindlm.recording.project import (
     configuration_file,
-    environment_problems,
-    overruled_variables,
     project_name,
-    repository_problems,
+    project_problems,
     run_environment,
-    unread_configurations,
 )
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
@@ -99,13 +96,7 @@ def load_paths(
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     wrong = ((*item.diagnostics, *_warnings(item, environ)) for item in loaded)
-    unread = chain(
-        environment_problems([*folders, root]),
-        overruled_variables(folders),
-        unread_configurations(folders, root),
-        repository_problems(root),
-    )
-    as_warnings = (Diagnostic(each, "warning") for each in unread)
+    as_warnings = (Diagnostic(each, "warning") for each in project_problems(folders, root))
     for each in chain(*wrong, _project_warnings(root, environ), as_warnings):
         # Folders may share a configuration, and its problems.
         diagnostics.setdefault((str(each.error.where), each.error.message), each)

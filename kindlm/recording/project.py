@@ -73,6 +73,14 @@ def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str
     return merged
 
 
+def project_problems(folders: Sequence[Path], root: Path) -> Iterator[KindlmError]:
+    """Yield what of the project has no effect on a run of the tests in `folders`."""
+    yield from environment_problems([*folders, root])
+    yield from overruled_variables(folders)
+    yield from unread_configurations(folders, root)
+    yield from repository_problems(root)
+
+
 def environment_problems(folders: Iterable[Path]) -> Iterator[KindlmError]:
     """Yield what `run_environment` cannot read, without its text, which may be a secret."""
     for folder in {folder.resolve(): folder for folder in reversed([*folders])}.values():
