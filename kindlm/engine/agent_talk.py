@@ -133,7 +133,7 @@ class AgentTalk(LiveTalk):
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
             what = f"The agent {self.calls.execution.target} returned neither text nor a tool call."
-            self.error = empty_response(what, "Look")
+            self.error = empty_response(what)
             return Err(self.error)
         self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
         self.new, self.after = (), number

@@ -146,15 +146,14 @@ async def run_execution(
 class _Attempt:
     """One attempt at an execution.
 
-    `_results` are those of its checks so far, `_unmet` those that keep it from passing. `_checking`
-    is the label of the latest check, `_score` that of a script.
+    `_results` are those of its checks so far, `_unmet` those that keep it from passing. `_score` is
+    that of a script.
     """
 
     _calls: Calls
     _held: HeldConversation | None
     _results: list[CheckResult] = field(default_factory=list)
     _unmet: list[CheckResult] = field(default_factory=list)
-    _checking: str | None = None
     _score: float | None = None
 
     def __post_init__(self) -> None:
@@ -212,13 +211,9 @@ class _Attempt:
                     await self._check()
                 return error
         except TimeoutError:
-            limit = "defaults.executionTimeoutMs"
-            if script is not None:
-                limit = "`timeout` of the scenario, or eval.default_timeout"
             message = f"The execution took longer than {self._calls.timeout_ms} ms."
-            hint = f"Raise {limit}, or look at which call was slow: kindlm show"
-            if self._checking is not None:
-                hint = f"Raise {limit}. This check ran when the time ended: {self._checking}"
+            hint = "Raise defaults.executionTimeoutMs (`timeout` of a scenario), or find the slow call:"
+            hint += " kindlm show"
             return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
@@ -268,7 +263,6 @@ class _Attempt:
         """Evaluate all expectations. Results from before a crash or a timeout are kept."""
         clock, transcript = self._ports.clock, self._talk.conversation.transcript
         for index, expectation in enumerate(self._case.expectations):
-            self._checking = expectation.label
             context = CheckContext(
                 partial(self._calls.ask, index),
                 partial(self._calls.embed, index, self._execution.target),

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.stop import Budget, Clock, Stop
-from kindlm.errors import Err, Ok, Result, SourceLocation, broken
+from kindlm.errors import Err, Ok, Result, SourceLocation, broken, error_text
 from kindlm.events.execution_events import AgentSent, ProviderPaced, ProviderRequested
 from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
@@ -189,13 +189,9 @@ class LiveRun:
         try:
             return self.ports.clients(settings)
         except Exception as crash:  # noqa: BLE001 - each execution that needs it reports the error
-            why = f"{type(crash).__name__}: {crash}"
-            hint = "Check its settings; --verbose shows the traceback."
-            if isinstance(crash, OSError):
-                hint = f"Check the files that SSL_CERT_FILE and SSL_CERT_DIR name. {hint}"
-            elif "proxy" in why:
-                hint = "Check the variables HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, in any case"
-            what = f"The provider {settings.name!r} could not be set up: {why}"
+            what = f"The provider {settings.name!r} could not be set up: {error_text(crash)}"
+            hint = "Check its settings, and the variables SSL_CERT_FILE, SSL_CERT_DIR, HTTP_PROXY, "
+            hint += "HTTPS_PROXY and ALL_PROXY, in any case; --verbose shows the traceback."
             return Err(broken(what, hint, crash=crash))
 
     async def aclose(self) -> None:

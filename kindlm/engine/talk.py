@@ -197,12 +197,9 @@ class ModelTalk(LiveTalk):
             if answer.finish_reason in _FINISH_WARNINGS:
                 self.warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
             if not answer.tool_calls and not answer.text.strip():
-                ended = answer.finish_reason
-                why = f" (finish reason: {ended})" if ended else ""
-                is_filtered = ended is FinishReason.CONTENT_FILTER
-                hint = "Look" if is_filtered else "Raise maxTokens, or look"
+                why = f" (finish reason: {answer.finish_reason})" if answer.finish_reason else ""
                 what = f"The model returned neither text nor a tool call{why}."
-                self.error = empty_response(what, hint)
+                self.error = empty_response(what)
                 return
             self.after = answer.call
             # The answer begins with the prefill, and so replaces the assistant's message.
@@ -246,7 +243,7 @@ def _call_left_in_text(text: str, request: ModelRequest) -> KindlmError | None:
     return KindlmError(ErrorCode.PROVIDER_API_ERROR, message, SET_UP_THE_SERVER)
 
 
-def empty_response(message: str, hint: str) -> KindlmError:
-    """Return the error of an empty answer; `hint` begins how to look into it."""
-    hint = f"{hint} at the recorded body: show this execution with --verbose"
+def empty_response(message: str) -> KindlmError:
+    """Return the error of an empty answer."""
+    hint = "Show this execution with --verbose to see its body; if it was cut off, raise maxTokens"
     return KindlmError(ErrorCode.ENGINE_EMPTY_RESPONSE, message, hint)
