@@ -212,8 +212,10 @@ class _Attempt:
                 return error
         except TimeoutError:
             message = f"The execution took longer than {self._calls.timeout_ms} ms."
-            hint = "Raise defaults.executionTimeoutMs (`timeout` of a scenario), or find the slow call:"
-            hint += " kindlm show"
+            hint = (
+                "Raise defaults.executionTimeoutMs (`timeout` of a scenario), or find what was slow"
+            )
+            hint += ": kindlm show"
             return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)

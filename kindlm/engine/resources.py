@@ -27,7 +27,6 @@ from kindlm.ports import (
 )
 from kindlm.pricing import prices_of
 from kindlm.suite import AgentTarget, ProviderSettings, Suite
-from kindlm.transcript import Usage
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -64,15 +63,11 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run; None is no limit. `max_rpm` is calls per minute to each callee.
-
-    `is_part` is set if other runs of the same command may spend the rest of `--max-cost`.
-    """
+    """The limits of a run; None is no limit. `max_rpm` is calls per minute to each callee."""
 
     max_cost_usd: float | None = None
     max_time_s: float | None = None
     max_rpm: float | None = None
-    is_part: bool = False
 
 
 @dataclass(eq=False)
@@ -141,9 +136,7 @@ class LiveRun:
         self.in_flight: dict[str, tuple[Execution, OpenCall]] = {}
         self.reserved: dict[str, Turn] = {}
         spent_usd = dict(self.earlier.spent_usd)
-        self.budget = Budget(
-            self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced, limits.is_part
-        )
+        self.budget = Budget(self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced)
         self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: prices_of(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
@@ -172,13 +165,8 @@ class LiveRun:
             used = {target for case in runs for target in case.targets}
             for model in filter(None, (*used, suite.judge_model)):
                 target = suite.models.get(model)
-                if target is None:
-                    continue  # an agent: it has a connection of its own for each conversation
-                self.clients.get(suite.providers[target.provider])
-                pricing = self.pricing[planned.ordinal]
-                priced = pricing.cost(target.provider, target.model, Usage(0, 0))
-                if priced.usd is None:
-                    self.budget.report_unpriced(planned.ordinal, target.model)
+                if target is not None:  # an agent has a connection for each conversation
+                    self.clients.get(suite.providers[target.provider])
 
     def _make_client(self, settings: ProviderSettings) -> Result[ModelClient]:
         """Return the client of a provider, or the reason why there is none.

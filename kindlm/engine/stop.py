@@ -91,9 +91,9 @@ class Budget:
     excess is at most their cost. A call of unknown cost passes the limit of the run. It does not
     pass that of a suite: there, the gate fails.
 
-    `_limits` has the `costMaxUsd` of suites by ordinal, and `_most_usd` is the limit of the run,
-    a part of `--max-cost` if `_is_part`. `_spent` is what suites have spent, by ordinal. `unpriced`
-    is called once for each model whose calls no limit can count.
+    `_limits` has the `costMaxUsd` of suites by ordinal, and `_most_usd` is the limit of the run.
+    `_spent` is what suites have spent, by ordinal. `unpriced` is called once for each model whose
+    calls a limit cannot count.
     """
 
     _stop: Stop
@@ -101,7 +101,6 @@ class Budget:
     _most_usd: float | None = None
     _spent: dict[int, float] = field(default_factory=dict)
     unpriced: Callable[[str], None] = lambda _: None
-    _is_part: bool = False
     _reported: set[str] = field(default_factory=set)
     _has_called: bool = False
     _unknown: str | None = None  # the first model of unknown cost, if the run has a limit
@@ -113,7 +112,10 @@ class Budget:
     def spend(self, ordinal: int, model: str, cost: Cost) -> None:
         """Count the cost of a call of a suite."""
         if cost.usd is None:
-            self.report_unpriced(ordinal, model)
+            is_limited = self._most_usd is not None or ordinal in self._limits
+            if is_limited and model not in self._reported:
+                self._reported.add(model)
+                self.unpriced(model)
             if self._most_usd is not None:
                 self._unknown = self._unknown or model
         else:
@@ -127,13 +129,6 @@ class Budget:
         if self.is_used_up:
             self._stop.abort(USED_UP)
         self._stop.review()
-
-    def report_unpriced(self, ordinal: int, model: str) -> None:
-        """Report a model without a price, once, if a limit applies to a suite."""
-        is_limited = self._most_usd is not None or ordinal in self._limits
-        if is_limited and model not in self._reported:
-            self._reported.add(model)
-            self.unpriced(model)
 
     def before_call(self) -> None:
         """Note that a call will be made that may cost something: a limit of 0 allows none."""
@@ -157,9 +152,7 @@ class Budget:
             model = shown(self._unknown)
             return f"a call of unknown cost was made to {model}, so the limit cannot be kept"
         spent, most = plain_usd(self.total_usd), plain_number(self._most_usd)
-        if self._is_part:
-            return f"${spent} spent, more than this run's part of --max-cost, ${most}"
-        return f"${spent} spent, more than --max-cost {most} allows"
+        return f"${spent} spent, more than --max-cost allows (${most})"
 
     def limit_exceeded(self, ordinal: int) -> float | None:
         """Return the cost limit that a suite has passed, else None."""

@@ -218,11 +218,11 @@ def test_an_old_agent_out_of_reach_ends_it(workspace: Any, situation: Situation)
     assert "regression confirmed" not in done.stdout
 
 
-def test_the_part_of_a_cost_limit_for_one_side_is_not_named_as_the_limit(
+def test_the_part_of_a_cost_limit_for_one_side_is_named(
     workspace: Any, situation: Situation
 ) -> None:
     done = workspace.run("settle", "--both", str(situation.old), "--max-cost", "0.0003")
-    part = "more than this run's part of --max-cost, $0.00015"
+    part = "more than --max-cost allows ($0.00015)"
     assert part in " ".join(done.stdout.split())
     (run,) = workspace.query(f"SELECT id FROM runs WHERE source_run = '{situation.before}'")
     assert part in " ".join(workspace.run("show", run[0]).stdout.split())

@@ -75,7 +75,7 @@ def test_no_call_of_any_kind_starts_once_the_run_has_spent_its_money(bench, make
     assert 11 <= len(bench.client.requests) <= 10 + AT_ONCE
     assert stop.aborted
     spent = len(bench.client.requests) * CALL_USD
-    assert stop.reason == f"${spent:.4f} spent, more than --max-cost 0.1 allows"
+    assert stop.reason == f"${spent:.4f} spent, more than --max-cost allows ($0.1)"
     ended = {event.subject for event in bench.events("execution.finished")}
     started = {event.subject for event in bench.events("execution.started")}
     assert started - ended
@@ -380,7 +380,6 @@ def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> No
 def test_a_call_of_unknown_cost_passes_the_limit_of_the_run_alone() -> None:
     stop = Reviewed()
     budget = Budget(stop, {0: 1.0}, 2.0)
-    budget.report_unpriced(0, "new")
     assert not budget.is_used_up
     budget.spend(0, "newer", Cost())
     assert budget.is_used_up

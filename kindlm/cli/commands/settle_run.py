@@ -140,8 +140,7 @@ def _chances(pair: SettledPair, open_tests: Sequence[QualifiedName]) -> str:
 def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
     options, then, of_before = rounds.pair.options, rounds.pair.recorded, rounds.of_before
     settling = Settling(then.run, then.baselines, then.cassettes, rounds.next)
-    limits = replace(request.limits, is_part=options.grows_both)
-    request = replace(request, settling=settling, limits=limits)
+    request = replace(request, settling=settling)
     # Without a terminal, the lines of each round are enough.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with held_signals() as held:
