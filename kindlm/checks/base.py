@@ -173,11 +173,6 @@ class ExpectSection(Section):
     key: ClassVar[Key]
     """Its key in `expect`; a part of another section has none."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        if "key" in vars(cls) and not cls.key.name.isalnum():
-            raise TypeError(f"The key {cls.key.name!r} of {cls.__name__} must be in camelCase")
-
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         """Yield the checks. `schema` returns the JSON Schema of a file, or a `file.py:name`."""
         yield from ()
