@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from kindlm.checks.base import AskingCheck, CheckSection, Key, Place, failed, passed, undecided
 from kindlm.checks.judging import (
@@ -26,6 +26,7 @@ from kindlm.dataclass import replace
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Score, Solid, Text
+from kindlm.suggestions import did_you_mean
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
 from kindlm.wording import sentence, shown
@@ -168,6 +169,15 @@ class Judge(CheckSection, AskingCheck):
     """Number of calls to the judge. The median of the scores counts."""
 
     _scale: float | None = PrivateAttr(None)
+
+    @field_validator("ready", mode="before")
+    @classmethod
+    def _is_known(cls, ready: Any) -> Any:
+        if isinstance(ready, str) and ready not in READY:
+            message = f"must be one of {', '.join(READY)}, but is {shown(ready)}"
+            own = f"Write a criterion of your own as `criteria: {shown(ready)}`"
+            raise refuse(message, did_you_mean(ready, READY) or own)
+        return ready
 
     @model_validator(mode="after")
     def _has_one_criterion(self) -> Self:

@@ -182,11 +182,13 @@ class ToolCall(ExpectedCall, CheckSection):
         if fitting is None and (meant or bounds.low):
             return self._lacking(faults, meant, uses)
         if not bounds.holds(len(meant)):
-            often = f"at least {bounds.low:,}"
-            if bounds.high is not None:
-                often += f", at most {bounds.high:,}"
-            message = f"Expected {often} calls to {named(self.tool)} as described, got {len(meant)}"
-            if len(meant) < min(bounds.low, len(faults)):
+            low, high = bounds.low, bounds.high
+            if high is None:
+                often = f"at least {count(low, 'call')}"
+            else:
+                often = count(high, "call") if low == high else f"{low:,} to {count(high, 'call')}"
+            message = f"Expected {often} to {named(self.tool)} as described, got {len(meant)}"
+            if len(meant) < min(low, len(faults)):
                 others = {at: found for at, found in faults.items() if at not in meant}
                 nearest, _, why = _closest(others)
                 message += f"; the closest other one is call {nearest}: {why}"
@@ -237,11 +239,20 @@ class ToolCall(ExpectedCall, CheckSection):
                 yield code, f"its arguments do not fit {name}: {places}"
         tool, order, before, after = named(self.tool), self.order, self.before, self.after
         if order is not None and order != index:
-            yield _WRONG_TIME, f"{tool} was call {index}, expected to be call {order}"
+            there = names[order] if order < len(names) else self.tool
+            message = f"{tool} was call {index}, expected to be call {order}"
+            if there != self.tool:
+                message = f"{tool} was called before {named(there)}"
+                if order < index:
+                    message = f"{named(there)} was called before {tool}"
+            yield _WRONG_TIME, message
         if before is not None and before in names[:index]:
             yield _WRONG_TIME, f"{named(before)} was called before {tool}"
         if after is not None and after not in names[:index]:
-            yield _WRONG_TIME, f"{tool} was called without an earlier call to {named(after)}"
+            message = f"{tool} was called without an earlier call to {named(after)}"
+            if after in names:
+                message = f"{tool} was called before {named(after)}"
+            yield _WRONG_TIME, message
         needle = self.response_contains
         if needle is not None and not any(needle in text for text in _response_texts(use.response)):
             message = f"expected a tool result with {shown(needle)}, got {shown(use.response)}"

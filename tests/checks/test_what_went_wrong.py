@@ -26,9 +26,19 @@ def test_a_range_may_be_a_single_number() -> None:
     assert CallCount(min=2, max=2).bounds == Bounds(2, 2)
 
 
-def test_what_was_called_at_the_wrong_time(evaluate: Evaluate) -> None:
-    result = evaluate("tool_called", {"tool": "lookup", "order": 1}, talk("lookup", "mail"))
-    assert "lookup was call 0, expected to be call 1" in result.message
+@pytest.mark.parametrize(
+    ("order", "calls", "message"),
+    [
+        (1, ["lookup"], "lookup was call 0, expected to be call 1"),
+        (1, ["lookup", "mail"], "lookup was called before mail"),
+        (0, ["mail", "lookup"], "mail was called before lookup"),
+    ],
+)
+def test_what_was_called_at_the_wrong_time(
+    evaluate: Evaluate, order: int, calls: list[str], message: str
+) -> None:
+    result = evaluate("tool_called", {"tool": "lookup", "order": order}, talk(*calls))
+    assert message in result.message
     assert result.failure_code == "TOOL_CALL_ORDER_WRONG"
 
 
