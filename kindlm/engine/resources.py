@@ -17,7 +17,6 @@ from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
     AgentFactory,
     AnswerSource,
-    Aside,
     Checker,
     Embedder,
     ModelClient,
@@ -50,7 +49,6 @@ class Ports:
     clients: Callable[[ProviderSettings], Result[ModelClient]]
     agents: AgentFactory
     checker: Checker
-    aside: Aside
     baselines: Callable[[Execution], Result[str | None]]
     embedders: Callable[[Suite, str], Result[Embedder]]
     recorder: Recorder
