@@ -306,10 +306,6 @@ class Adapter(Section):
         """Return whether the agent cannot be reached without an endpoint."""
         return self.needs_endpoint
 
-    def prints_calls(self) -> bool:
-        """Return whether the agent is a program that prints its tool calls."""
-        return False
-
     def sends_system_text(self) -> bool:
         """Return whether the agent gets the system text of a prompt."""
         return True

@@ -102,11 +102,6 @@ class AgentTarget:
     telemetry_wait_ms: int = TELEMETRY_WAIT_MS
 
     @property
-    def prints_calls(self) -> bool:
-        """Whether it is a program that prints its tool calls, like a `Command`."""
-        return self.options is not None and bool(self.options.prints_calls())
-
-    @property
     def starts_program(self) -> bool:
         """Whether a program is started for each conversation."""
         return self.options is not None and self.instance is None and self.options.starts_program
@@ -122,11 +117,6 @@ class Command:
     words: tuple[str, ...]
     directory: str
     reports_tools: bool = False
-
-    @property
-    def prints_calls(self) -> bool:
-        """Whether it prints its tool calls."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)

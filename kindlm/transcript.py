@@ -317,14 +317,12 @@ class Turn:
 class Transcript:
     """A conversation with the target under test.
 
-    `reports_tools` is set if the suite says that the target reports its tool calls, `prints_calls`
-    if the target prints them.
+    `reports_tools` is set if the suite says that the target reports its tool calls.
     """
 
     system: str | None = None
     turns: tuple[Turn, ...] = ()
     reports_tools: bool = False
-    prints_calls: bool = False
 
     @cached_property
     def text(self) -> str:

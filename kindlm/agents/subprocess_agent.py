@@ -100,10 +100,6 @@ class Program(ProgramOptions):
         who = ProgramWho(target.id, program_secrets(self.env), tuple(self.words))
         return kind(who, self.model_copy(update={"env": env}), environ, target.directory)
 
-    def prints_calls(self) -> bool:
-        """Return whether the program prints its answer as text, as a command does."""
-        return self.one_shot
-
     def sends_system_text(self) -> bool:
         names = {"messages", "system"}
         return not self.one_shot or not names.isdisjoint(placeholders(self.words))

@@ -34,17 +34,12 @@ def why_unknown(transcript: Transcript) -> str | None:
     """Return why the tool calls are unknown, with the remedy; None if they are known."""
     if transcript.unseen is not None or transcript.shows_tools:
         return transcript.unseen
-    way = (
-        "List them in its answer under `tool_calls` ([] for none), let kindlm observe the agent "
-        "(`gateway: true` or `telemetry: otlp`)"
-    )
-    if transcript.prints_calls:
-        answer = '`{"kindlm": "output_json", "value": ANSWER}`'
-        way = f"Print a line for each, {_LINE_OF_A_CALL}, and one for its answer, {answer}"
     return (
         "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
-        f"cannot see. {way}, or add `reportsTools: true` (`reports_tools` in scenarios, TOML and "
-        f"EvalView) if it reports every call: {DOCS}/how-to/see-your-agent/"
+        "cannot see. List them in its answer under `tool_calls` ([] for none), let kindlm observe "
+        f"the agent (`gateway: true` or `telemetry: otlp`), let a program print {_LINE_OF_A_CALL} "
+        "for each, or add `reportsTools: true` (`reports_tools` in scenarios, TOML and EvalView) "
+        f"if it reports every call: {DOCS}/how-to/see-your-agent/"
     )
 
 
@@ -174,16 +169,11 @@ def undecided_for_a_name(
             "`_`, `-`, or characters that look the same or are invisible. If they are one tool, "
             "let the agent report the name as the test has it; if not, rename one of them."
         )
-    elif unread:
-        message = (
-            f"A printed line is nearly a tool call, so it may be a call to {shown(tool)}. "
-            "The warning of this execution says which line it is. Print a call as "
-            f"one line, with nothing before or after it: {_LINE_OF_A_CALL}."
-        )
     else:
         message = (
             f"Call {index} has no name, so it may be a call to {shown(tool)}. The agent has to "
-            "name its tool calls. If it is no tool call, list it elsewhere, or set `toolCallsPath` "
+            f"name its tool calls, and a program to print each as {_LINE_OF_A_CALL}, with nothing "
+            "before or after it. If it is no tool call, list it elsewhere, or set `toolCallsPath` "
             "in kindlm.yaml (`tool_calls_path` in kindlm.toml)."
         )
     return undecided(message)

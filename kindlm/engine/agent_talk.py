@@ -19,7 +19,7 @@ from kindlm.dataclass import replace
 from kindlm.engine import FieldLog
 from kindlm.engine.calls import Bill, Calls
 from kindlm.engine.pace import Callee
-from kindlm.engine.talk import LiveTalk, callee, empty_response, seen_from
+from kindlm.engine.talk import LiveTalk, callee, empty_response
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentReplied, AgentSent
@@ -73,7 +73,8 @@ class AgentTalk(LiveTalk):
     async def __aenter__(self) -> Self:
         """Begin to observe, and open the conversation; end the observations if that fails."""
         run, answers, conversation = self.calls.run, self.calls.answers, self.conversation
-        conversation.transcript = seen_from(self.called, conversation.transcript)
+        reports_tools = self.called.reports_tools
+        conversation.transcript = replace(conversation.transcript, reports_tools=reports_tools)
         self.models = self.desk.models = None if answers is None else answers.models()
         agent = None if answers is None or self.models else answers.agent()
         async with AsyncExitStack() as opened:

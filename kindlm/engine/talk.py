@@ -24,7 +24,7 @@ from kindlm.outcome import NOTHING_CHECKED, NOTHING_COMPARED
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, ModelRequest, Purpose
 from kindlm.suite import AgentTarget, Case, Command
-from kindlm.transcript import FinishReason, Message, Role, Step, Transcript
+from kindlm.transcript import FinishReason, Message, Role, Step
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
@@ -61,11 +61,6 @@ def callee(execution: Execution) -> Callee | None:
     return None if isinstance(agent, Command) else agent
 
 
-def seen_from(agent: AgentTarget | Command, transcript: Transcript) -> Transcript:
-    """Return a transcript with what the current suite, and no record, says of its agent."""
-    return replace(transcript, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
-
-
 @dataclass(eq=False)
 class Talk(AbstractAsyncContextManager["Talk"]):
     """A conversation, open while its context is. The base class has no target.
@@ -96,7 +91,10 @@ class HeldTalk(Talk):
 
     def __init__(self, held: HeldConversation, agent: AgentTarget | Command | None = None) -> None:
         past = held.transcript.from_record()
-        held = replace(held, transcript=past if agent is None else seen_from(agent, past))
+        if agent is not None:
+            # The current suite says this, not the record.
+            past = replace(past, reports_tools=agent.reports_tools)
+        held = replace(held, transcript=past)
         # The checks of now give their own warnings.
         of_checks = (NOTHING_CHECKED, NOTHING_COMPARED)
         super().__init__(
