@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ from kindlm.pytest_plugin.summary import (
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.project import run_environment
 from kindlm.scenarios.api import spec_of
-from kindlm.scenarios.finding import uncallable
 from kindlm.scenarios.marks import AGENT_FIXTURE
 from kindlm.scenarios.scenario_suite import with_agent
 from kindlm.suite import Case
@@ -176,14 +175,6 @@ class ScenarioItems:
         finally:
             obj.pytestmark = before  # type: ignore[attr-defined]
 
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Skip scenarios that cannot get a trial, such as those of a `unittest.TestCase`."""
-        if spec_of(getattr(item, "function", None)) is None:
-            return
-        classes = [each.obj for each in item.listchain() if isinstance(each, pytest.Class)]
-        if (why := uncallable(classes)) is not None:
-            item.add_marker(pytest.mark.skip(reason=why))
-
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Remember the collected items that do not run."""
         self._deselected += items
@@ -315,10 +306,7 @@ class ScenarioItems:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the user did not request these classes
                 collector.ihook.pytest_make_collect_report(collector=collector)
-        held: Iterable[pytest.Item | pytest.Collector] | None = self._held.get(collector)
-        if not held and isinstance(collector, pytest.Class):
-            held = _uncalled(collector)
-        for each in held or ():
+        for each in self._held.get(collector, ()):
             if isinstance(each, pytest.Item):
                 yield each
             else:
@@ -355,17 +343,6 @@ class ScenarioItems:
             return None
         tests = count(len(failed), "test")
         return f"pytest failed {tests} that did not fail here: {first_of(failed, _MOST)}"
-
-
-def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collector]:
-    """Return the items of a class that pytest cannot create, such as one with an `__init__`.
-
-    They are part of the suite, since `kindlm test` lists them as skipped. Nothing creates the
-    class.
-    """
-    owner = collector.obj
-    collector.newinstance = lambda: owner  # type: ignore[method-assign]
-    return super(pytest.Class, collector).collect()
 
 
 def _finish_item(live: DrivenRun, ran: Ran, options: SessionOptions) -> None:

@@ -33,7 +33,6 @@ from kindlm.scenarios.finding import (
     FoundScenarios,
     Scenario,
     lost_scenarios,
-    uncallable,
     without_trial,
     written_at,
 )
@@ -220,17 +219,12 @@ _fixture.__qualname__ = AGENT_FIXTURE
 
 
 def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | None:
-    """Return the argument of a collected function for the trial, None if it lacks one.
-
-    It is empty if kindlm never calls the function: a method of a `unittest.TestCase`, or of a class
-    that pytest cannot create.
-    """
+    """Return the argument of a collected function for the trial, None if it lacks one."""
     owner = node.getparent(pytest.Class)
     method = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
     bound = owner is not None and not isinstance(method, staticmethod)
     trial, _ = arguments_of(function, list(node.iter_markers()), bound=bound)
-    classes = [each.obj for each in node.listchain() if isinstance(each, pytest.Class)]
-    return "" if trial is None and uncallable(classes) is not None else trial
+    return trial
 
 
 def _name(item: pytest.Function) -> str:

@@ -6,7 +6,7 @@ A scenario that needs pytest is skipped, with a hint why.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 from unittest import TestCase
@@ -34,6 +34,8 @@ _CALLED_BY_PYTEST = (
     *("setup_function", "teardown_function", "setup_class", "teardown_class"),
     *("setup_method", "teardown_method", "pytest_generate_tests"),
 )
+
+_CREATING = ("__init__", "__new__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,11 @@ def find_scenarios(
     problems = [Diagnostic(error, "error", name) for name, error in lost.items()]
     for test in _tests(module):
         name = test.name
+        if name in lost:
+            continue
         if (spec := spec_of(test.function)) is None:
             parameters = inspect.signature(test.function).parameters.values()
-            if name not in lost and any(is_trial(each) for each in parameters):
+            if any(is_trial(each) for each in parameters):
                 message = f"{name} takes a trial and is not run: it is not a scenario"
                 hint = 'Write @scenario("what it is about") above it.'
                 error = misuse(message, hint, test.where, "no_scenario")
@@ -172,43 +176,29 @@ def _cases(
     """Yield the cases of a scenario; none if it takes no trial."""
     marks = test.marks
     trial, fixture = arguments_of(test.function, marks, bound=test.bound)
-    hint = uncallable(test.classes)
-    if trial is None and hint is None:
+    if trial is None:
         return
     cases = cases_of(marks)
     by_value = spec.agent is None and any(AGENT_FIXTURE in case.arguments for case in cases)
-    if hint is None:
-        used = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
-        fixture = fixture or next(used, None)
-        why = f"it needs the fixture {fixture}" if fixture else _prepared(test) or conftest
-        needs_agent = spec.agent is None and not by_value
-        owners = (c for c in reversed(test.classes) if any(map(agent_fixture, c.__mro__)))
-        if needs_agent and (owner := next(owners, None)) is not None:
-            why = why or f"the fixture {AGENT_FIXTURE} is a method of {owner.__name__}"
-        elif needs_agent and agent is not None:
-            spec, why = replace(spec, agent=agent.make), why or agent.hint
-        hint = why and f"{why}: run pytest --kindlm"
+    used = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
+    fixture = fixture or next(used, None)
+    why = f"it needs the fixture {fixture}" if fixture else _prepared(test) or conftest
+    needs_agent = spec.agent is None and not by_value
+    owners = (c for c in reversed(test.classes) if any(map(agent_fixture, c.__mro__)))
+    if needs_agent and (owner := next(owners, None)) is not None:
+        why = why or f"the fixture {AGENT_FIXTURE} is a method of {owner.__name__}"
+    elif needs_agent and agent is not None:
+        spec, why = replace(spec, agent=agent.make), why or agent.hint
+    hint = why and f"{why}: run pytest --kindlm"
     for case in cases:
         by_marks = why_skipped([*case.marks, *marks])
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,
             where=test.where,
-            script=FunctionScript(test.find, test.where, trial or "", case.arguments),
+            script=FunctionScript(test.find, test.where, trial, case.arguments),
             skip=hint if by_marks is None else by_marks,
         )
-
-
-def uncallable(classes: Sequence[type]) -> str | None:
-    """Return why not even pytest can give a trial to tests in these classes, else None."""
-    for owner in classes:
-        if issubclass(owner, TestCase):
-            why = "is a unittest.TestCase; its tests get no trial"
-            return f"{owner.__name__} {why}: derive it from nothing"
-        for name in ("__init__", "__new__"):
-            if getattr(owner, name) is not getattr(object, name):
-                return f"{owner.__name__} has {name}, so pytest does not collect it: remove {name}"
-    return None
 
 
 def _prepared(test: _Test) -> str | None:
@@ -227,14 +217,23 @@ def _prepared(test: _Test) -> str | None:
 
 
 def lost_scenarios(module: ModuleType) -> dict[str, KindlmError]:
-    """Return the errors of scenarios that the names of their functions no longer lead to.
+    """Return the errors of scenarios that would not run, not even under pytest.
 
-    Another decorator hides them, or Python replaced them by a later test of the same name.
+    pytest does not create their class, another decorator hides them, or Python replaced them by a
+    later test of the same name.
     """
-    made = vars(module).get(MADE_HERE, ())
-    kept = {id(spec_of(test.function)) for test in _tests(module)} if made else set()
     found: dict[str, KindlmError] = {}
-    for function in made:
+    kept: set[int] = set()
+    for test in _tests(module):
+        kept.add(id(spec := spec_of(test.function)))
+        for owner in test.classes if spec is not None else ():
+            creates = [getattr(owner, name) for name in _CREATING]
+            if creates != [getattr(object, name) for name in _CREATING]:
+                message = f"pytest gives no trial to tests of {owner.__name__}: it has __init__ or"
+                message += " __new__, as each unittest.TestCase has"
+                hint = "Let the class have neither."
+                found[test.name] = misuse(message, hint, test.where, "no_trial")
+    for function in vars(module).get(MADE_HERE, ()):
         place: Any = module
         spec = spec_of(function)
         for part in function.__qualname__.split("."):
