@@ -20,30 +20,6 @@ from kindlm.generate.suite_text import one_line
 from kindlm.generate.test_plan import CATEGORIES, SCENARIO, is_name
 from kindlm.ports import Purpose, Question
 
-_MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")
-"""What tool names have, unlike plain words: `lookup_order`, `lookupOrder`, `orders.find`."""
-
-_LIST = re.compile(
-    r"\b(?:tools?|functions?)\b[^\n:.]{0,40}:((?:[^\n.]|\.\S)*(?:\n[ \t]*[-*\d][^\n]*)*)",
-    re.IGNORECASE,
-)
-"""A list of tools, on the same line or as points below it."""
-
-
-def names_tool(text: str, name: str) -> bool:
-    """Return whether a text names a tool, not just contains the same word.
-
-    The name has to be no plain word, or in quotes or backquotes, or be called a tool or a function,
-    or be in a list of tools ("Tools: search").
-    """
-    whole = re.compile(rf"(?<![\w.\-]){re.escape(name)}(?![\w\-]|\.\w)")
-    if not whole.search(text):
-        return False
-    called = rf"(?:[`'\"]{re.escape(name)}[`'\"]|{whole.pattern}(?:\(|\s+(?:tool|function)\b))"
-    is_sure = _MADE.search(name) is not None or re.search(called, text) is not None
-    return is_sure or any(map(whole.search, _LIST.findall(text)))
-
-
 _MOST_TOOLS = 50
 _MOST_CONSTRAINTS = 30
 _LONGEST = 500
@@ -67,12 +43,13 @@ class Sources:
         return {tool: "" for each in self.conversation for tool in each["toolsCalled"]}
 
     def knows_tool(self, name: str) -> bool:
-        """Return whether the user names a tool, or the agent called it.
+        """Return whether the user's texts contain the whole name, or the agent called the tool.
 
         The answers of an agent are no evidence of tools.
         """
+        whole = re.compile(rf"(?<![\w.\-]){re.escape(name)}(?![\w\-]|\.\w)")
         written = (self.description or "", self.system_prompt or "")
-        return name in self.called or any(names_tool(text, name) for text in written)
+        return name in self.called or any(map(whole.search, written))
 
 
 Profile: TypeAlias = Mapping[str, Any]
