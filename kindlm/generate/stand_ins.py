@@ -162,7 +162,7 @@ class StandIns:
         return REDACTED
 
     def _one(self, kind: str, text: str) -> str:
-        """Return the stand-in for a value, in the form of that value."""
+        """Return the stand-in for a value; of its form, only `+` and `%40` stay."""
         known = self._given[kind]
         number = known.setdefault(_same(kind, text), len(known) + 1)
         match kind:
@@ -171,16 +171,10 @@ class StandIns:
             case "ssn":
                 return f"000-00-{number:04}"
             case "phone number":
-                made = f"1202555{100 + number:04}"
-                digits = _digits(text)
-                if text.startswith("+") and (len(digits), digits[0]) != (11, "1"):
-                    # The number of another country.
-                    return f"+{made}" if text == f"+{digits}" else f"+1 202 555 {made[7:]}"
-                return _filled(text, made[-len(digits) :])
+                return f"{'+1' if text.startswith('+') else ''}202555{100 + number:04}"
         # No card begins with 9999 99; the last digit is the check digit.
         made = f"999999{number:09}"
-        made += next(each for each in "0123456789" if passes_luhn(made + each))
-        return _filled(text, made)
+        return made + next(each for each in "0123456789" if passes_luhn(made + each))
 
 
 def _is_secret(key: str, item: Any, siblings: Mapping[str, Any]) -> bool:
@@ -205,17 +199,7 @@ def _same(kind: str, text: str) -> str:
     """Return the normal form of a value, which all its forms have in common."""
     if kind == "email":
         return unquote(text).casefold()
-    digits = _digits(text)
+    digits = "".join(filter(str.isdigit, text))
     # The country code is optional.
     is_american = kind == "phone number" and len(digits) == 11
     return digits.removeprefix("1") if is_american else digits
-
-
-def _digits(text: str) -> str:
-    return "".join(filter(str.isdigit, text))
-
-
-def _filled(text: str, digits: str) -> str:
-    """Return a text with its digits replaced by others."""
-    left = iter(digits)
-    return "".join(next(left) if char.isdigit() else char for char in text)

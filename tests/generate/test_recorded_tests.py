@@ -176,8 +176,7 @@ def test_a_value_has_one_stand_in_in_any_form(gen: Any) -> None:
     _, made = gen(chat_span(1, user), tool_span(2, values, result))
     (test,) = made["tests"]
     assert (
-        test["input"]
-        == "Set my password to [redacted], mail person1@example.com, call (202) 555-0101."
+        test["input"] == "Set my password to [redacted], mail person1@example.com, call 2025550101."
     )
     (response,) = test["tools"][0]["responses"]
     # The password is not demanded.
