@@ -279,7 +279,10 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cell", "checks", "left_out"),
     [
-        ("answer: 42", ["answer: 42"], ""),
+        ("Answer: 42", ["Answer: 42"], ""),
+        ("not-found", ["not-found"], ""),
+        ("answer: 42", [], "the assertion `answer`"),
+        ("is-refusal", [], "the assertion `is-refusal`"),
         ("grade", ["grade"], ""),
         ("icontains: a: b", ["a: b"], ""),
         ("grade: kind", ["kind"], ""),

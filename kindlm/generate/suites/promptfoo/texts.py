@@ -183,36 +183,28 @@ def _same(line: int, _: object) -> int:
     return line
 
 
-_TYPES = """
-answer-relevance bleu classifier contains contains-all contains-any contains-html contains-json
-contains-sql contains-xml context-faithfulness context-recall context-relevance
-conversation-relevance cost equals factuality finish-reason g-eval gleu guardrails icontains
-icontains-all icontains-any is-html is-json is-refusal is-sql is-valid-function-call
-is-valid-openai-function-call is-valid-openai-tools-call is-xml javascript latency levenshtein
-llm-rubric meteor model-graded-closedqa model-graded-factuality moderation perplexity
-perplexity-score pi python regex rouge-n ruby search-rubric similar similar:cosine similar:dot
-similar:euclidean skill-used starts-with tool-call-f1 trace-error-spans trace-span-count
-trace-span-duration trajectory:goal-success trajectory:step-count trajectory:tool-args-match
-trajectory:tool-sequence trajectory:tool-used webhook word-count
-"""
-"""The types that a cell may name; a cell that begins with another word is a text."""
-
+_KIND = r"similar:(?:cosine|dot|euclidean)|trajectory:[a-z-]+|[a-z][a-z0-9-]*"
 _EXPECTED = re.compile(
-    rf"(?P<type>(?:not-)?(?:{'|'.join(sorted(_TYPES.split(), key=len)[::-1])}))"
+    rf"(?!file:)(?P<type>(?:not-)?(?:{_KIND}))"
     r"(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>[\s\S]*))?"
 )
+_WITHOUT_VALUE = re.compile(r"(?:not-)?(?:is|contains)-[a-z-]+")
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
 _THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness": 0.75}
 """The default thresholds in cells of CSV files."""
 
 
 def _expected(text: str) -> dict[str, Any]:
-    """Return the assertion in a cell: `type(threshold):value`, `is-json`, or a text to equal."""
+    """Return the assertion in a cell: `type(threshold):value`, `is-json`, or a text to equal.
+
+    A word in lower case before a colon is a type, which is left out if it is unknown.
+    """
     name, colon, value = text.partition(":")
     if colon:
         text = f"{_OTHER_NAMES.get(name, name)}:{value}"
     found = _EXPECTED.fullmatch(text)
-    if found is None:
+    is_word = found is not None and found.end("type") == len(text)
+    if found is None or (is_word and not _WITHOUT_VALUE.fullmatch(text)):
         return {"type": "equals", "value": text}
     kind, threshold, value = found.groups()
     assertion = {
