@@ -1,13 +1,12 @@
 """The wire format of Anthropic: Messages.
 
-Invalid requests get an error. Replies have all fields of the real API.
+Invalid requests get an error. Replies have the required fields of the real API.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from kindlm.dataclass import replace
@@ -30,9 +29,7 @@ _ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    413: "request_too_large",
     429: "rate_limit_error",
-    504: "timeout_error",
     529: "overloaded_error",
 }
 _ERROR_MESSAGES = {
@@ -71,13 +68,7 @@ class Messages:
         return {"type": "error", "error": error, "request_id": request_id}
 
     def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
-        return (
-            ("request-id", request_id),
-            ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
-            ("anthropic-ratelimit-requests-limit", "10000"),
-            ("anthropic-ratelimit-requests-remaining", "9999"),
-            ("anthropic-ratelimit-requests-reset", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
-        )
+        return (("request-id", request_id),)
 
     def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
         if "anthropic-version" not in request.headers:
@@ -141,17 +132,11 @@ class Messages:
             "content": content,
             "stop_reason": stop_reason,
             "stop_sequence": reply.stopped_at,
-            "stop_details": None,
         }
         if (usage := usage_of(conversation, reply, text)) is not None:
             message["usage"] = {
                 "input_tokens": usage.input_tokens,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": 0,
-                "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
                 "output_tokens": usage.output_tokens,
-                "output_tokens_details": {"thinking_tokens": 0},
-                "service_tier": "standard",
             }
         if conversation.stream:
             return tuple(map(server_sent, _events(message)))

@@ -1,6 +1,6 @@
 """The wire format of OpenAI: Chat Completions, and Embeddings.
 
-Invalid requests get an error. Replies have all fields of the real API.
+Invalid requests get an error. Replies have the required fields of the real API.
 """
 
 from __future__ import annotations
@@ -48,15 +48,7 @@ class Chat:
 
     def auth_refusal(self, key: str | None) -> Refusal:
         """Return the error for a missing (None) or wrong key."""
-        if key is None:
-            message = (
-                "You didn't provide an API key. You need to provide your API key in an "
-                "Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
-            )
-        else:
-            # Like the real API, this shows the ends of a wrong key.
-            shown = f"{key[:3]}***{key[-2:]}" if len(key) > 12 else "***"
-            message = f"Incorrect API key provided: {shown}."
+        message = "You didn't provide an API key." if key is None else "Incorrect API key provided."
         return Refusal(401, message, code="invalid_api_key")
 
     def unknown_model(self, name: str) -> Refusal:
@@ -91,14 +83,7 @@ class Chat:
 
     def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
         """Return the headers of any answer."""
-        return (
-            ("x-request-id", request_id),
-            ("openai-version", "2020-10-01"),
-            ("openai-processing-ms", "1"),
-            ("x-ratelimit-limit-requests", "10000"),
-            ("x-ratelimit-remaining-requests", "9999"),
-            ("x-ratelimit-reset-requests", "6ms"),
-        )
+        return (("x-request-id", request_id),)
 
     def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
         """Read a request; raises `Refusal` or `ScriptError` if it is invalid."""
@@ -134,12 +119,7 @@ class Chat:
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         """Return the parts of an answer's body: one, or the events of a stream."""
         text, reply = shape(reply, conversation)
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": text,
-            "refusal": None,
-            "annotations": [],
-        }
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         if reply.calls:
             message["tool_calls"] = [
                 {
@@ -155,8 +135,6 @@ class Chat:
             "id": f"chatcmpl-{conversation.fingerprint[:29]}",
             "created": CREATED,
             "model": conversation.model,
-            "service_tier": "default",
-            "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
         }
         if conversation.stream:
             chunks = [*_chunks(message, finish_reason)]
@@ -230,13 +208,6 @@ def _usage(conversation: TalkRequest, reply: Reply, text: str | None) -> dict[st
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": 0,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
     }
     return {"usage": counts}
 

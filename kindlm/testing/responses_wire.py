@@ -35,19 +35,10 @@ _NOT_IGNORED = (*_OF_CHAT, "background", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "refusal", "text", "summary_text")
 _ECHOED: dict[str, Any] = {
     "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
     "parallel_tool_calls": True,
     "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
     "tools": [],
-    "top_p": 1.0,
-    "truncation": "disabled",
-    "user": None,
 }
 """Keys of the request that a response repeats, with their defaults."""
 
@@ -112,12 +103,10 @@ class Responses(Chat):
             "object": "response",
             "created_at": CREATED,
             "status": "completed" if reason is None else "incomplete",
-            "background": False,
             "error": None,
             "incomplete_details": None if reason is None else {"reason": reason},
             "model": conversation.model,
             "output": output,
-            "service_tier": "default",
             **{key: request.get(key, default) for key, default in _ECHOED.items()},
         }
         if (usage := usage_of(conversation, reply, text)) is not None:
