@@ -136,17 +136,11 @@ class _Misfits:
         instead = f", such as `{shown}`" if is_nested and self.model is KindlmConfig else ""
         if path[-1] == "provider" and len(place) > 1 and place[0] == "models":
             instead = ", or name it in the model: `openai/gpt-4o`"
-            named, slash, model_name = str(given.get("model")).partition("/")
-            known = all_own(Provider)
-            meant = suggest(named, known)
-            if slash and named and model_name:
-                way_out = (
-                    "Write a known one or a key of `providers` before the name of the model: "
-                    + ", ".join(known)
-                )
-                if meant or named in ENDED:
-                    way_out = ENDED.get(named) or f'Did you mean "{meant}/{model_name}"?'
-                self.reporter.error(path, f'Unknown provider "{named}"', way_out)
+            named, _, model_name = str(given.get("model")).partition("/")
+            if named and model_name:
+                known = all_own(Provider)
+                hint = did_you_mean(named, known) or f"Known providers: {', '.join(known)}"
+                self.reporter.error(path, f'Unknown provider "{named}"', ENDED.get(named, hint))
                 return
         self.reporter.missing_key(path, instead)
 

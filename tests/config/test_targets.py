@@ -151,12 +151,12 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
 @pytest.mark.parametrize(
     ("written", "message", "hint"),
     [
-        ("model: groqq/llama", 'Unknown provider "groqq"', 'Did you mean "groq/llama"?'),
-        ("model: Groq/llama", 'Unknown provider "Groq"', 'Did you mean "groq/llama"?'),
+        ("model: groqq/llama", 'Unknown provider "groqq"', 'Did you mean "groq"?'),
+        ("model: Groq/llama", 'Unknown provider "Groq"', 'Did you mean "groq"?'),
         (
             "model: google/gemini-2.5-flash",
             'Unknown provider "google"',
-            "Write a known one or a key of `providers` before the name of the model: anthropic, ",
+            "Known providers: ",
         ),
         ("model: openai/", 'The key "provider" is missing in model', "Add `provider:`, or name it"),
         ("model: github/gpt-4o", 'Unknown provider "github"', ENDED),
