@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.matching import ABSENT, Bounds, equal, in_sequence, mismatches
+from kindlm.matching import Bounds, equal, in_sequence, mismatches
 from kindlm.projections import GONE
 
 _MOST_COMPARED = 300
@@ -103,14 +103,8 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
 
 
 def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
-    """Return the differences of two JSON values: changed and removed keys, then new ones.
-
-    Arrays of different lengths are one difference.
-    """
-    changed = [ChangedValue(*found) for found in mismatches(before, after)]
-    new = (found for found in mismatches(after, before) if found.actual is ABSENT)
-    changed += [ChangedValue(found.path, ABSENT, found.expected) for found in new]
-    return tuple(changed)
+    """Return the differences of two JSON values; arrays of different lengths are one."""
+    return tuple(ChangedValue(*found) for found in mismatches(before, after, exact=True))
 
 
 def is_gone(call: Call) -> bool:

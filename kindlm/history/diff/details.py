@@ -44,9 +44,6 @@ _MOST_CHARACTERS = 20_000
 _MOST_WORDS = 5_000
 """The most words between the common beginning and end that are compared."""
 
-_MOST_PAIRS = 100_000
-"""With more pairs of equal words, frequent words are ignored in the comparison."""
-
 _SHORTEST_ISLAND = 2
 """The fewest unchanged words between two changes; a single one makes them hard to read."""
 
@@ -84,10 +81,7 @@ def diff_words(before: str, after: str) -> WordDiff:
     kept = [(0, 0, start)]
     inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
     if max(len(inner_old), len(inner_new)) <= _MOST_WORDS:
-        times = Counter(inner_new)
-        too_many = sum(times[word] for word in inner_old) > _MOST_PAIRS
-        matcher = SequenceMatcher(None, inner_old, inner_new, autojunk=too_many)
-        blocks = matcher.get_matching_blocks()
+        blocks = SequenceMatcher(None, inner_old, inner_new).get_matching_blocks()
         kept += [(start + x, start + y, n) for x, y, n in blocks if n >= _SHORTEST_ISLAND]
     kept.append((len(old) - end, len(new) - end, end))
     pieces: list[tuple[Edit, list[str]]] = []
