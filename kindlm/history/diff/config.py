@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from kindlm.dataclass import dataclass
@@ -63,15 +63,6 @@ def read_suites(view: RunView) -> Iterator[Suite]:
         unread = any(part["unread"] not in (None, "[]") for part in parts)
         broken = row["error_code"] is not None
         yield value_of(Suite, row, parts=ids, broken=broken, unread=unread)
-
-
-def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tuple[Suite, Suite]]:
-    """Yield the files that a suite has on both sides; a single file may have another path."""
-    if len(before) == len(after) == 1:
-        yield before[0], after[0]
-        return
-    known = {file.path: file for file in before}
-    yield from ((known[file.path], file) for file in after if file.path in known)
 
 
 def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> SuiteConfig | None:

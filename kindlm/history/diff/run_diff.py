@@ -128,8 +128,9 @@ class RunDiff:
         return tuple(
             changed
             for before, after in self._paired_suites
-            for old, new in config.paired_files(before, after)
-            if (changed := self._config_between(old, new)) is not None
+            for new in after
+            for old in before
+            if old.path == new.path and (changed := self._config_between(old, new))
         )
 
     def details(self, test: TestDiff) -> TestDetails:
