@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
-from types import NoneType, UnionType
+from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -103,11 +103,6 @@ class StoredField(NamedTuple):
     encode: Callable[[Any], Any] | None
     decode: _Decode
 
-    @property
-    def parts(self) -> tuple[type, ...]:
-        """The dataclasses and enums of the field's values."""
-        return tuple(_classes(self.annotation))
-
 
 def new_event(payload: Payload, *, subject: str | None = None, at: str | None = None) -> NewEvent:
     """Return the event to append for a payload; raise `ValueError` if a part cannot be stored."""
@@ -186,7 +181,7 @@ def stored_fields(kind: type) -> tuple[StoredField, ...]:
         annotation, marks = _without_marks(hints[field.name])
         key = next((mark.key for mark in marks if isinstance(mark, Key)), field.name)
         default = field.default if field.default_factory is MISSING else field.default_factory()
-        encode, decode = _codec(annotation, marks)
+        encode, decode = _codec(hints[field.name])
         stored = StoredField(
             field.name,
             None if Form.FLAT in marks else key,
@@ -202,30 +197,26 @@ def stored_fields(kind: type) -> tuple[StoredField, ...]:
     return tuple(found)
 
 
-def _classes(annotation: Any) -> Iterator[type]:
+def classes_in(annotation: Any) -> Iterator[type]:
+    """Yield the dataclasses and enums of values of a type."""
     is_enum = isinstance(annotation, type) and issubclass(annotation, StrEnum)
     if is_enum or (is_dataclass(annotation) and annotation is not HeadOf):
         yield annotation
     for argument in get_args(annotation):
-        yield from _classes(argument)
+        yield from classes_in(argument)
 
 
 def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type without its annotations, also inside of `X | None`, and the annotations."""
-    marks: tuple[Any, ...] = ()
-    if get_origin(hint) is Annotated:
-        hint, *noted = get_args(hint)
-        marks = tuple(noted)
-    if get_origin(hint) in (Union, UnionType):
-        (first, *others) = [each for each in get_args(hint) if each is not NoneType]
-        if not others and get_origin(first) is Annotated:
-            inner, *noted = get_args(first)
-            return inner | None, (*marks, *noted)
-    return hint, marks
+    """Return a type without its annotations, and the annotations."""
+    if get_origin(hint) is not Annotated:
+        return hint, ()
+    annotated, *marks = get_args(hint)
+    return annotated, tuple(marks)
 
 
-def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any] | None, _Decode]:
+def _codec(hint: Any) -> tuple[Callable[[Any], Any] | None, _Decode]:
     """Return the encoder and decoder for values of a type; encoder None: they are stored as is."""
+    hint, marks = _without_marks(hint)
     for mark in marks:
         if mark in _FORMS:
             return _FORMS[mark]
@@ -236,7 +227,7 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         # The first of several types accepts the others: a float an int, and a text a `HeadOf`.
         return _codec(arguments[0])
     if origin is Sequence or origin is tuple:
-        encode, decode = _codec(*_without_marks(arguments[0]))
+        encode, decode = _codec(arguments[0])
         encode_all = None if encode is None else lambda items: list(map(encode, items))
         return encode_all, lambda value, text_of: tuple(
             [decode(item, text_of) for item in _instance(list, "a valid list", value)]

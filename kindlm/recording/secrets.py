@@ -27,7 +27,7 @@ from kindlm_store import Redactor
 def own_words() -> frozenset[str]:
     """Return the names and fixed values of kindlm's own events, which no secret may remove."""
     from kindlm.events import EVENTS
-    from kindlm.events.codec import stored_fields
+    from kindlm.events.codec import classes_in, stored_fields
 
     words = {"type", *EVENTS, *ErrorCode.__members__}
     kinds: list[Any] = [*EVENTS.values()]
@@ -37,7 +37,7 @@ def own_words() -> frozenset[str]:
             continue
         for field in stored_fields(kind):
             words |= {field.name, field.key or field.name}
-            kinds += [part for part in field.parts if part not in kinds]
+            kinds += [part for part in classes_in(field.annotation) if part not in kinds]
     return frozenset(words)
 
 

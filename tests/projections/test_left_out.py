@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kindlm.events import load_event
-from kindlm.events.codec import Payload, new_event, stored_fields
+from kindlm.events.codec import Payload, classes_in, new_event, stored_fields
 from kindlm.events.execution_events import (
     AgentReplied,
     AgentSent,
@@ -88,7 +88,7 @@ def whole(value: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
     data = dict(stored)
     for field in stored_fields(type(value)):
         held = getattr(value, field.name)
-        has_parts = held is not None and any(map(is_dataclass, field.parts))
+        has_parts = held is not None and any(map(is_dataclass, classes_in(field.annotation)))
         if field.key is None:
             data |= whole(held, stored)
         elif has_parts and isinstance(held, Sequence):
