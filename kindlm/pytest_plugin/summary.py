@@ -82,9 +82,6 @@ def write_configured_reports(name: str, options: SessionOptions) -> list[KindlmE
         return write_reports(reporters.value, RunView(reader, found.value), shown)
 
 
-_MOST_FLAKY = 10
-
-
 def print_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -> None:
     """Print each problem once."""
     redact = redactor()
@@ -95,9 +92,8 @@ def print_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -
 def print_recorded(
     terminal: pytest.TerminalReporter, what: str, name: str, options: SessionOptions
 ) -> None:
-    """Print the flaky tests of a run or group, and the command that shows it."""
-    command = f"kindlm show {name}{_database(options)}"
-    flaky = list[str]()
+    """Print the number of flaky tests of a run or group, and the command that shows it."""
+    flaky = 0
     with (
         suppress(StoreError),  # reported already
         open_log(options.database) as log,
@@ -106,17 +102,11 @@ def print_recorded(
         found = find_run_or_group(reader, name)
         if isinstance(found, Ok):
             tests = RunView(reader, found.value).tests()
-            flaky = [each.name for each in tests if each.flaky and each.status is Status.PASSED]
+            flaky = sum(each.flaky and each.status is Status.PASSED for each in tests)
     if flaky:
-        passed = f"{count(len(flaky), 'test')} passed"
-        line = f"kindlm: {passed}, but not in each repeat or attempt (flaky):"
+        line = f"kindlm: {count(flaky, 'test')} passed, but not in each repeat or attempt (flaky)"
         terminal.write_line(line, yellow=True)
-    redact = redactor()
-    for test in flaky[:_MOST_FLAKY]:
-        terminal.write_line(inert(f"  {visible(redact(test))}"), yellow=True)
-    if len(flaky) > _MOST_FLAKY:
-        terminal.write_line(f"  and {len(flaky) - _MOST_FLAKY} more: {command}", yellow=True)
-    terminal.write_line(f"kindlm {what} {name}: {command}")
+    terminal.write_line(f"kindlm {what} {name}: kindlm show {name}{_database(options)}")
 
 
 def _database(options: SessionOptions) -> str:

@@ -70,11 +70,11 @@ def test_pytest_says_what_passed_only_in_the_end(project: Project) -> None:
     project.write("tests/test_it.py", "from kindlm import *" + TEST)
     done = run_pytest(project.root, "--kindlm", "-n", "1")
     assert done.returncode == 0, done.stdout
-    flaky = "1 test passed, but not in each repeat or attempt (flaky):"
-    assert f"{flaky}\n  tests/test_it.py::test_it\n" in done.stdout
+    flaky = "1 test passed, but not in each repeat or attempt (flaky)"
+    assert f"{flaky}\nkindlm " in done.stdout
     assert "flaky" not in run_inside(project.root, "--kindlm").stdout
     project.agent.say("bad", "good")
-    assert f"{flaky}\n  tests/test_it.py::test_it\n" in run_inside(project.root, "--kindlm").stdout
+    assert f"{flaky}\nkindlm " in run_inside(project.root, "--kindlm").stdout
 
 
 def test_each_attempt_keeps_what_it_found(project: Project) -> None:
