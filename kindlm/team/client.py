@@ -39,8 +39,6 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 _MOST_OF_AN_ANSWER = 32_000_000
 _MOST_OF_A_RUN = 4_000_000_000
-_OLDER_LIMIT = 1_000
-"""The most runs that older servers list at once."""
 
 _CODES = {
     401: ErrorCode.CLOUD_AUTH_ERROR,
@@ -170,11 +168,7 @@ class HistoryClient:
         """
         query = {"project": project, "branch": branch, "group": group, "run": run, "limit": limit}
         given = {name: value for name, value in query.items() if value is not None}
-        answered = self._ask(_RUNS, "runs", params=given)
-        is_refused = isinstance(answered, Err) and answered.error.details.get("status") == 422
-        if is_refused and limit > _OLDER_LIMIT:
-            return self._ask(_RUNS, "runs", params={**given, "limit": _OLDER_LIMIT})
-        return answered
+        return self._ask(_RUNS, "runs", params=given)
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
         """Become the worker of a shard: later requests send its lease.

@@ -291,13 +291,3 @@ def test_a_pull_takes_only_the_run_that_was_asked_for(tmp_path: Path, home: Hist
             assert db.execute("SELECT count(*) FROM events").fetchone()[0] == 0
         assert isinstance(pull_run(client, there, "aaaa2222"), Ok)
         client.close()
-
-
-def test_an_older_server_is_asked_for_as_many_runs_as_it_lists() -> None:
-    listed = (200, [{"run": "aaaa2222"}])
-    with answering((422, {"message": "limit is a number from 1 to 1,000."}), listed) as server:
-        client = HistoryClient(server.url, TOKEN)
-        assert [row.run for row in client.runs(10_000, group="nightly").value] == ["aaaa2222"]
-        client.close()
-    limits = [path.rpartition("limit=")[2] for path, _ in server.requests]
-    assert limits == ["10000", "1000"]
