@@ -4,7 +4,7 @@ A worker claims its shard when it begins, pulls the run to continue if there is 
 `kindlm test`. If two workers have the same shard, only the later one has a valid lease.
 
 The history of a worker is in a temporary folder. If the coordinator is killed, the folder stays
-until the group is resumed on the same machine, or until a shard begins there a month later.
+until the group is resumed on the same machine, or until the system empties its temporary folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,9 +38,6 @@ _DATABASE = "kindlm.db"
 _OUTPUT_BYTES = 4_000
 
 _PREFIX = "kindlm-shard-"
-_KEPT_S = 30 * 24 * 3600
-"""How long the folders of a killed group are kept."""
-
 _WARNING = re.compile(r"^! (.*)((?:\n  .*)*)", re.MULTILINE)
 """A warning in a worker's output, with the indented lines of its hint."""
 
@@ -187,7 +183,6 @@ def end_jobs(jobs: Sequence[str]) -> None:
 
 def run_shard(shard: ShardJob, job: str) -> ShardEnd:
     """Run a shard to its end, as the job with an id."""
-    _remove_forgotten()
     with TemporaryDirectory(prefix=shard.prefix) as folder:
         database = Path(folder) / _DATABASE
         with closing(HistoryClient(shard.url, shard.token)) as client:
@@ -286,17 +281,3 @@ def _folders(prefix: str) -> Iterator[Path]:
             found = folder.lstat()
             if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
                 yield folder
-
-
-def _remove_forgotten() -> None:
-    """Remove the folders of killed groups that were not resumed for a month.
-
-    A folder with other files than a history is not kindlm's, and stays.
-    """
-    for folder in _folders(_PREFIX):
-        with suppress(OSError):  # another worker may remove it, too
-            held = [*folder.iterdir()]
-            written = max(path.lstat().st_mtime for path in (folder, *held))
-            is_history = all(path.name.startswith(_DATABASE) for path in held)
-            if is_history and written < time.time() - _KEPT_S:
-                shutil.rmtree(folder)

@@ -6,7 +6,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -87,39 +86,6 @@ def test_a_killed_worker_is_replaced_and_what_it_pushed_is_not_asked_again(
     shown = workspace.run("show", "g1")
     assert shown.returncode == 0
     assert "2 of 2 shards" in shown.stdout
-
-
-def test_what_a_killed_group_left_behind_is_removed_after_a_month(
-    workspace: Workspace,
-    server: LoopbackServer,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    temporary = tmp_path_factory.mktemp("temporary")
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    a_month_ago = time.time() - 31 * 24 * 3600
-    names = (
-        "kindlm-shard-1-a",
-        "kindlm-shard-2-b",
-        "kindlm-shard-3-c",
-        "kindlm-shard-mine",
-        "other",
-    )
-    for name in names:
-        (temporary / name).mkdir()
-        held = [
-            "kindlm.db",
-            "kindlm.db-wal",
-            *(["notes.md"] if name == "kindlm-shard-mine" else ()),
-        ]
-        for path in (*((temporary / name / each) for each in held), temporary / name):
-            path.touch()
-            os.utime(path, (a_month_ago, a_month_ago))
-    (temporary / "kindlm-shard-2-b" / "kindlm.db").touch()
-    (temporary / "kindlm-shard-3-c").touch()
-    write(workspace, server, 2)
-    assert workspace.run("test", "--workers", "2").returncode == 0
-    assert [name for name in names if not (temporary / name).exists()] == ["kindlm-shard-1-a"]
 
 
 @needs_proc
