@@ -32,10 +32,9 @@ from kindlm_store.new_event import scrub
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A recorded call; `body` is its request as a JSON value, `form` the normal form of that."""
+    """A recorded call; `form` is the normal form of its request."""
 
     call: RecordedModelCall
-    body: Any
     form: Any
     fingerprint: str
 
@@ -67,7 +66,7 @@ class RecordedModels:
             if body is None:
                 continue  # not JSON, so no request can equal it
             form = normal_form(body, self._given, masks_times=self.masks_times)
-            question = _Question(call, body, form, fingerprint(call.path, form))
+            question = _Question(call, form, fingerprint(call.path, form))
             questions.append(question)
             if wire is not None and call.answer is not None:
                 answer = read_answer(wire, call.content_type, call.answer)
@@ -118,8 +117,8 @@ class RecordedModels:
             as_long = [each for each in of_path if _length(path, each) == _length(path, form)]
             why = nearest_differences(as_long or of_path, form) or "no request was recorded there"
         hint = "Record it: kindlm test; or undo the change"
-        if not same and self.missed is None and self._differs_in_times_alone(path, body):
-            hint = "They differ only in times or UUIDs: kindlm replay --mask-times"
+        if not same and not self.masks_times:
+            hint += "; or, if only times or UUIDs differ: kindlm replay --mask-times"
         return self._miss(path, why, hint)
 
     def _miss(
@@ -135,14 +134,6 @@ class RecordedModels:
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         return message
-
-    def _differs_in_times_alone(self, path: str, body: Any) -> bool:
-        masked = normal_form(body, self._given, masks_times=True)
-        return not self.masks_times and any(
-            each.call.path == path
-            and normal_form(each.body, self._given, masks_times=True) == masked
-            for each in self._questions
-        )
 
 
 def _length(path: str, form: Any) -> int:

@@ -104,7 +104,7 @@ def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> 
     assert isinstance(answer, RecordedModelCall)
 
 
-def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_answer() -> None:
+def test_a_request_without_an_answer_names_the_option_that_masks_times() -> None:
     recorded = _call(1, _asked("Hi", system="Today is 2026-11-23."), "first")
     now = _asked("Hi", system="Today is 2026-11-24.")
     models = _models(recorded)
@@ -113,10 +113,10 @@ def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_a
     assert models.missed.hint is not None
     assert "--mask-times" in models.missed.hint
     assert isinstance(_models(recorded, masks_times=True).answer(CHAT, now), RecordedModelCall)
-    other = _models(recorded)
-    other.answer(CHAT, _asked("Hi", system="Today is Monday, really."))
-    assert other.missed is not None
-    assert "--mask-times" not in str(other.missed.hint)
+    masking = _models(recorded, masks_times=True)
+    masking.answer(CHAT, _asked("Hi", system="Now."))
+    assert masking.missed is not None
+    assert "--mask-times" not in str(masking.missed.hint)
 
 
 def test_answers_to_two_equal_questions_may_change_places() -> None:
