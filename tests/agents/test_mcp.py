@@ -133,8 +133,8 @@ def test_a_program_is_called_until_its_conversation_ends(server, ask, success, t
             '{"result": {"tools": [{"name": "a", "inputSchema": O}] * 2}}',
             "or two of the same name",
         ),
-        ('refused("No tools today")', "refused: No tools today"),
-        ('{"result": {"tools": [{"name": 7}]}}', "sent something that is not an MCP response"),
+        ('refused("No tools today")', "gave no result: No tools today"),
+        ('{"result": {"tools": [{"name": 7}]}}', "gave no result: "),
     ],
 )
 def test_a_list_that_cannot_be_used_is_an_error(server, failure, tools, said):
@@ -165,7 +165,7 @@ def test_a_call_that_the_server_refuses_is_answered(server, ask, success, code):
         (bare("os._exit(3)"), "ended with exit code 3 without an answer"),
         (bare("os.kill(os.getpid(), 9)"), "ended by SIGKILL without an answer"),
         (bare('print("debug: X1", flush=True)'), "not an MCP message: debug: X1"),
-        (bare('{"result": {"content": 7}}'), "sent something that is not an MCP response: "),
+        (bare('{"result": {"content": 7}}'), "gave no result: "),
         (
             bare('{"result": {"content": [{"type": "text", "text": "x" * 10_000_001}]}}'),
             "printed more than 10 MB",
@@ -378,8 +378,8 @@ def test_a_call_that_an_address_may_have_run_is_not_repeated(call_at_address, fa
 @pytest.mark.parametrize(
     ("body", "kind", "status", "code", "said"),
     [
-        (": no more\n\n", "text/event-stream", 200, "API_ERROR", "sent no answer: SSE stream"),
-        ("data: {\n\n", "text/event-stream", 200, "API_ERROR", "cannot be used: Failed to parse"),
+        (": no more\n\n", "text/event-stream", 200, "API_ERROR", "gave no result: SSE stream"),
+        ("data: {\n\n", "text/event-stream", 200, "API_ERROR", "gave no result: Failed to parse"),
         (None, "application/json", 200, "NETWORK_ERROR", "No answer from agent 'shop'"),
         ("broken", "text/plain", 502, "API_ERROR", "returned 502: broken"),
         (refusal({}, -32000, "null"), "application/json", 400, "API_ERROR", "returned 400: sold"),
@@ -489,7 +489,7 @@ def test_an_answer_to_a_request_of_an_address_needs_no_answer(call_at_address, s
         (lambda http: http("<html>Log in", kind="text/html"), "PROVIDER_API_ERROR", "an HTML page"),
         (lambda http: http('{"hello": 1}'), "PROVIDER_API_ERROR", 'MCP message): {"hello": 1}'),
         (lambda http: http("", status=202), "PROVIDER_API_ERROR", "not an MCP message"),
-        (lambda http: http(":\n", kind="text/event-stream"), "PROVIDER_API_ERROR", "sent no"),
+        (lambda http: http(":\n", kind="text/event-stream"), "PROVIDER_API_ERROR", "gave no"),
         (lambda http: http("x" * 10_000_001), "PROVIDER_API_ERROR", "more than 10 MB"),
         (lambda http: None, "PROVIDER_NETWORK_ERROR", "No answer from agent 'shop'"),
     ],
