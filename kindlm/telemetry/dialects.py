@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from kindlm.errors import DOCS
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import read_json
 from kindlm.telemetry.messages import (
@@ -151,23 +152,11 @@ A name with a dot at its end is the beginning of attributes that hold a part of 
 _EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 """Events of spans that hold messages, in older conventions."""
 
-_CAPTURE: Mapping[tuple[str, ...], str] = {
-    ("kindlm.",): "export the run with --contents",
-    ("exported",): "export the inputs and outputs, too (in Langfuse's API, the fields `io`)",
-    ("openinference.",): "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS",
-    (
-        "traceloop.",
-        "llm.request.type",
-        "gen_ai.openai.api_base",
-    ): "set TRACELOOP_TRACE_CONTENT=true",
-    ("model_request_parameters",): "leave include_content of Pydantic AI's settings on",
-    ("ai.",): "leave recordInputs and recordOutputs of experimental_telemetry on",
-    ("",): (
-        "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true (in newer ones SPAN_ONLY, "
-        "with OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental)"
-    ),
-}
-"""How to record content, by the beginnings of attributes of the span."""
+CAPTURE_CONTENT = (
+    "To record it, set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what your"
+    f" instrumentation has instead: {DOCS}/how-to/see-your-agent/#its-traces."
+)
+"""How to let spans hold arguments and messages."""
 
 PROVIDERS = {
     "azure.ai.openai": "azure",
@@ -234,14 +223,6 @@ def text_fact(span: Span, name: str) -> str | None:
 def tokens(span: Span, name: str) -> int | None:
     """Return a fact that is a number of tokens."""
     return token_count(fact(span, name))
-
-
-def capture_hint(span: Span) -> str:
-    """Return how to let the spans hold arguments and messages."""
-    names = ("", *span.attributes)
-    return next(
-        hint for begins, hint in _CAPTURE.items() if any(n.startswith(begins) for n in names)
-    )
 
 
 def arguments(span: Span) -> Any:

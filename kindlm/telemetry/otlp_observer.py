@@ -12,7 +12,6 @@ import asyncio
 import json
 import secrets
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -38,7 +37,6 @@ _MAX_RECORDED = 500
 _MAX_TEXT = 20_000
 _LONGEST_NAME = 200
 _LONGEST_MS = 7 * 24 * 3600 * 1000
-_MOST_REASONS = 20
 _CALLS = (Kind.CHAT, Kind.TOOL)
 _SETTLING = 5
 """kindlm waits so many times as long as the time from the end of the last span to the answer."""
@@ -67,7 +65,7 @@ class OtlpObserver:
     """Implements `ports.Observer`; `url` is the address for exporters, `environ` that of the run.
 
     `over` are the traces of conversations that have ended. The counters are for `notes`: spans and
-    calls in unknown traces, late spans, and refused requests by reason.
+    calls in unknown traces, late spans, and refused requests; `refusal` is why the last one was.
     """
 
     run: str
@@ -79,7 +77,8 @@ class OtlpObserver:
     unknown_spans: int = 0
     unknown_calls: int = 0
     late_spans: int = 0
-    refusals: Counter[str] = field(default_factory=Counter)
+    refusals: int = 0
+    refusal: str = ""
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
         """Return the observation of a conversation; None for an agent without `telemetry: otlp`."""
@@ -117,8 +116,8 @@ class OtlpObserver:
 
     def refused(self, why: str) -> None:
         """Count an unreadable request; any agent may have sent it."""
-        is_listed = why in self.refusals or len(self.refusals) < _MOST_REASONS
-        self.refusals[why if is_listed else "for other reasons"] += 1
+        self.refusals += 1
+        self.refusal = why
 
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield the warnings at the end of a run, each with its hint."""
@@ -129,8 +128,9 @@ class OtlpObserver:
         if self.late_spans:
             message = f"{count(self.late_spans, 'span')} arrived after the end of their execution."
             yield message, _EXPORT_SOON
-        for why, times in self.refusals.items():
-            yield f"{count(times, 'request')} with spans could not be read: {why}.", _FORMS
+        if self.refusals:
+            message = f"{count(self.refusals, 'request')} with spans could not be read, "
+            yield f"{message}the last one for this reason: {self.refusal}.", _FORMS
 
 
 @dataclass(eq=False)
@@ -189,7 +189,7 @@ class TracedConversation:
             watch_own_spans()
         if self._messages[self.sent]:
             self._unknown_before = self.observer.unknown_calls
-            self._refused_before = self.observer.refusals.total()
+            self._refused_before = self.observer.refusals
         self.call, self.sent = call, secrets.token_hex(8)
         self._messages[self.sent], self._begun = False, len(self._new)
 
@@ -263,7 +263,7 @@ class TracedConversation:
         if self._is_ambiguous:
             return "Two spans of the trace have the same id, so one of them was not read."
         if not self._new:
-            last = next(reversed(self.observer.refusals), None)
+            last = self.observer.refusal
             how = _EXPORT if self.target.instance is None else _EXPORT_HERE
             return f"No span of the agent arrived {wait}, so its tool calls are unknown. {how}" + (
                 f" A request with spans could not be read: {last}" if last else ""
@@ -332,10 +332,10 @@ class TracedConversation:
                 "kindlm did not start: they may be of this execution. Pass the header traceparent "
                 "on to all that the agent does, also in threads and queues."
             )
-        if refused := self.observer.refusals.total() - self._refused_before:
+        if refused := self.observer.refusals - self._refused_before:
             return (
                 f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
-                f"tool calls may be missing: {next(reversed(self.observer.refusals))}. {_FORMS}"
+                f"tool calls may be missing: {self.observer.refusal}. {_FORMS}"
             )
         return None
 

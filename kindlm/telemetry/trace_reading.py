@@ -68,13 +68,13 @@ def read_trace(spans: Sequence[Span], earlier: Sequence[ToolCall] = ()) -> Trace
     asked = sum(len(calls) for calls, _ in reported.values())
     if max(len(chats) + len(tools), asked) > MAX_CALLS:
         return TraceReading((), (), f"The trace holds more than {MAX_CALLS:,} calls.")
-    slots, silent = _asked(chats, reported)
+    slots, is_silent = _asked(chats, reported)
     for group in tools:
         _place(slots, group)
     _add_sent(slots, chain.from_iterable(chats))
     uses = tuple(slot.use() for slot in slots)
     calls = [*earlier, *(use.call for use in uses)]
-    missing = why_cut(spans) or _missing(chats, tools, slots, silent)
+    missing = why_cut(spans) or _missing(chats, tools, slots, is_silent)
     missing = missing or _of_no_kind(ordered, uses) or _unreported(chats, calls)
     asked_by = tuple(slot.asked_by for slot in slots)
     return TraceReading(uses, tuple(map(_model_call, chats)), missing, asked_by)
@@ -230,9 +230,9 @@ class _Slot:
 
 def _asked(
     chats: Sequence[Group], reported: Mapping[str, tuple[list[AskedCall], bool]]
-) -> tuple[list[_Slot], list[Span]]:
-    """Return the calls that models asked for, and the spans that do not report them."""
-    slots, silent = list[_Slot](), list[Span]()
+) -> tuple[list[_Slot], bool]:
+    """Return the calls that models asked for, and whether a model call does not report its own."""
+    slots, is_silent = list[_Slot](), False
     for group in chats:
         calls, is_all = list[_Slot](), False
         for span in reversed(group):
@@ -240,12 +240,12 @@ def _asked(
             calls += [_Slot(call, span.id) for call in others]
             is_all |= reported[span.id][1]
         if not is_all or (not calls and any(map(dialects.ended_for_tools, group))):
-            silent.append(group[-1])
+            is_silent = True
         for slot in calls:
             # A span may repeat calls of an earlier answer; some models number theirs anew in each.
             if not any(_repeats(slot.call, known.call) for known in slots):
                 slots.append(slot)
-    return slots, silent
+    return slots, is_silent
 
 
 def _repeats(call: AskedCall, known: AskedCall) -> bool:
@@ -320,7 +320,7 @@ def _add_sent(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
 
 
 def _missing(
-    chats: Sequence[Group], tools: Sequence[Group], slots: Sequence[_Slot], silent: Sequence[Span]
+    chats: Sequence[Group], tools: Sequence[Group], slots: Sequence[_Slot], is_silent: bool
 ) -> str | None:
     """Return why calls may be missing although all spans have arrived."""
     if not chats and not tools:
@@ -330,17 +330,15 @@ def _missing(
             "or with a span for each tool call that has gen_ai.operation.name=execute_tool."
         )
     # Not every tool has a span.
-    if silent:
-        hint = dialects.capture_hint(silent[0])
+    if is_silent:
         return (
-            "A model span does not contain the model's answer, so tool calls may "
-            f"be missing. To record messages, {hint}."
+            "A model span does not contain the model's answer, so tool calls may be missing."
+            f" {dialects.CAPTURE_CONTENT}"
         )
     bare = next((each for each in slots if each.call.arguments is None), None)
     if bare is not None:
-        hint = dialects.capture_hint(bare.group[-1] if bare.group else chats[0][-1])
         name = shown(bare.call.name or UNNAMED)
-        return f"The spans do not contain the arguments of {name}. To record them, {hint}."
+        return f"The spans do not contain the arguments of {name}. {dialects.CAPTURE_CONTENT}"
     return None
 
 

@@ -142,7 +142,7 @@ def test_a_langfuse_trace_failed_if_an_observation_directly_below_it_did() -> No
 def test_langfuse_observations_without_inputs_and_outputs_say_what_to_export() -> None:
     rows = [{key: each[key] for key in each.keys() - {"input", "output"}} for each in LANGFUSE]
     (recording,) = recorded({"data": rows})
-    assert "export the inputs and outputs, too" in str(recording.missing)
+    assert "Export it with its inputs and outputs" in str(recording.missing)
 
 
 def test_langfuse_observations_of_langchain_are_read() -> None:

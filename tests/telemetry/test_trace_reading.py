@@ -379,7 +379,7 @@ UNKNOWN = {
     "no calls": ([{}], "no model or tool spans"),
     "no messages": (
         [{"llm.request.type": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]}],
-        "TRACELOOP_TRACE_CONTENT=true",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE",
     ),
     "no end": ([{"gen_ai.operation.name": "chat"}], "OTEL_INSTRUMENTATION_GENAI_CAPTURE"),
     "no arguments": (
@@ -392,7 +392,7 @@ UNKNOWN = {
     ),
     "hidden": (
         [{"openinference.span.kind": "TOOL", "tool.name": "x", "input.value": "__REDACTED__"}],
-        "OPENINFERENCE_HIDE_INPUTS",
+        'the arguments of "x"',
     ),
     "a tool that a model asked for, and maybe others": (
         [
@@ -407,7 +407,7 @@ UNKNOWN = {
     ),
     "pydantic-ai without content": (
         [{"gen_ai.operation.name": "chat", "model_request_parameters": "{}"}],
-        "include_content",
+        "see-your-agent/#its-traces",
     ),
     "a message without text": (
         [{"gen_ai.operation.name": "chat", "llm.output_messages.0.message.role": "assistant"}],

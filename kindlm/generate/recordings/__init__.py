@@ -167,7 +167,7 @@ def _read_trace(spans: Sequence[Span]) -> Recording:
     elif lost and not has_caller:
         missing = f"The span {min(lost)}, above others, is not in it. Export the whole trace."
     elif not users:
-        missing = _no_message(ordered, head)
+        missing = _no_message(ordered)
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     # Reports and exports show names, so no name repeats a message.
@@ -189,15 +189,17 @@ def _read_trace(spans: Sequence[Span]) -> Recording:
     )
 
 
-def _no_message(ordered: Sequence[Span], head: Span) -> str:
+def _no_message(ordered: Sequence[Span]) -> str:
     """Return why a trace has no message of a user, and what to do about it."""
     top = ordered[0].attributes
     if top.get("kindlm.status") == Status.SKIPPED:
         return "The test was skipped."
     if "kindlm.test" in top and len(ordered) == 1:
         return "Nothing was sent to its target."
-    hint = dialects.capture_hint(head)
-    return f"The trace has no message of a user. To record messages, {hint}."
+    return (
+        "The trace has no message of a user. Export it with its inputs and outputs, a run of kindlm"
+        f" with --contents. {dialects.CAPTURE_CONTENT}"
+    )
 
 
 def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:

@@ -206,7 +206,7 @@ _OPERATIONS = {Kind.CHAT: "chat", Kind.TOOL: "execute_tool", Kind.AGENT: "invoke
 
 def _attributes(kind: Kind, name: Any, given: Any, said: Any, facts: _Object) -> dict[str, Any]:
     """Return attributes of the GenAI conventions; input and output may be JSON in a string."""
-    attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind], "exported": True}
+    attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind]}
     given, said = _read(given), _read(said)
     if kind is Kind.TOOL:
         message = unwrapped(said)
