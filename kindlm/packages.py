@@ -31,7 +31,7 @@ from kindlm.returned_values import impossible, in_words, wrong_error, wrong_with
 from kindlm.section import Section, resolved
 from kindlm.suggestions import hint_for
 from kindlm.values import NULL_IS_ABSENT
-from kindlm.wording import first_of, shown
+from kindlm.wording import shown
 
 CRASHES = (Exception, SystemExit)
 """Exceptions from code of packages that must not end a run; `sys.exit()` is among them."""
@@ -41,7 +41,8 @@ P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
 M = TypeVar("M", bound=BaseModel)
 
-_MOST_NAMES = 10
+IF_PROVIDED = "If a package provides it: pip install PACKAGE"
+"""The hint about an unknown name, which a package may provide."""
 
 _KINDS: dict[str, tuple[type[Any], str, str]] = {
     Check.group: (Check, "evaluate", "check"),
@@ -78,16 +79,6 @@ def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
             package, Plugin(group, entry.name, package, entry)
         )
     return {name: tuple(packages.values()) for name, packages in sorted(found.items())}
-
-
-def provided(group: str, own: Collection[str]) -> str:
-    """Return the hint that a package may provide an unknown name, with the installed names.
-
-    It leaves out kindlm's `own` names, which packages may not register.
-    """
-    names = first_of([name for name in installed(group) if name not in own], _MOST_NAMES)
-    installing = "If a package provides it: pip install PACKAGE"
-    return f"{installing}. Those installed provide {names}" if names else installing
 
 
 @cache
@@ -302,9 +293,8 @@ def made(
     if isinstance(found, Err):
         return found
     if found is None:
-        ours = all_own(base)
-        known = (*ours, *installed(base.group))
-        hint = hint_for(name, known, "Known", provided(base.group, ours))
+        known = (*installed(base.group), *all_own(base))
+        hint = hint_for(name, known, "Known", IF_PROVIDED)
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, unknown, hint))
     plugin = installed(base.group)[name][0]
     try:

@@ -21,6 +21,7 @@ from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import (
     CRASHES,
+    IF_PROVIDED,
     all_own,
     crashed,
     find,
@@ -28,7 +29,6 @@ from kindlm.packages import (
     is_own,
     own,
     own_names,
-    provided,
     reserved_name,
 )
 from kindlm.plugins import Adapter, Check, Provider
@@ -85,8 +85,8 @@ def _report_unknown(
     what, own_kinds = "provider", provider_types()
     if base is Adapter:
         what, own_kinds = "adapter", list(all_own(Adapter))
-    known = list(dict.fromkeys((*own_kinds, *installed(base.group))))
-    hint = hint_for(str(name), known, f"Known {what}s", provided(base.group, own_kinds))
+    known = (*installed(base.group), *own_kinds)
+    hint = hint_for(str(name), known, f"Known {what}s", IF_PROVIDED)
     if instead:
         hint += f"{' ' if hint.endswith('?') else '. '}{instead}"
     reporter.error(

@@ -14,13 +14,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.long_form import ALONE, keys_at, keys_of
 from kindlm.config.schema import KindlmConfig
 from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
-from kindlm.packages import all_own, installed, is_own, options_of_package, provided
+from kindlm.packages import IF_PROVIDED, all_own, installed, is_own, options_of_package
 from kindlm.plugins import Check, Provider
 from kindlm.section import Described
 from kindlm.suggestions import ENDED, did_you_mean, hint_for, meant_by, suggest, words_for
@@ -167,8 +166,8 @@ class _Misfits:
         elif self.tolerant and meant_by(str(place[-1]), known) is None:
             elsewhere = place_of(model, place)
         if path[-2:-1] == ("expect",) and model is KindlmConfig:
-            known += [check for check in installed(Check.group) if check not in kinds()]
-            more = provided(Check.group, kinds())
+            known = [*installed(Check.group), *known]
+            more = IF_PROVIDED
         message = f'Unknown key "{name}"' + (f" in {where}" if where else "")
         hint = elsewhere or hint_for(name, known, "Known keys", more)
         if self.tolerant:

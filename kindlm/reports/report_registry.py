@@ -84,8 +84,7 @@ def find_report(name: str) -> Result[Reporter]:
         known = report_names()
         near = suggest(name, [*known, *_ALIASES])
         meant = "" if near is None else f"Did you mean {near}? "
-        more = packages.provided(plugins.Report.group, _own_reports())
-        hint = f"{meant}Available: {', '.join(known)}. {more}"
+        hint = f"{meant}Available: {', '.join(known)}. {packages.IF_PROVIDED}"
         return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found
