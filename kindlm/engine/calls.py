@@ -360,8 +360,9 @@ class Calls:
         """Ask a model for an assertion, or for a script if that is None; see `ports.Ask`."""
         target = self.suite.judge(question.model)
         if target is None:
-            place = _JUDGES.get(self.suite.front_end, "`models` of kindlm.yaml")
-            what = f"no model is configured: set a provider and a model in {place}."
+            what = (
+                "no model is configured: add `models`, [llm] in kindlm.toml, or EvalView's `judge`."
+            )
             return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, what))
         messages: tuple[Message, ...]
         messages = (Message(Role.SYSTEM, question.system), Message(Role.USER, question.user))
@@ -496,6 +497,3 @@ def retry_delay(
     if retry_after_s:
         return retry_after_s
     return max(base_s / 2, jitter * min(max_s, base_s * 2.0**attempt))
-
-
-_JUDGES = {"scenario": "[llm] of kindlm.toml", "evalview": "`judge` of .evalview/config.yaml"}

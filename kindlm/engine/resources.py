@@ -26,6 +26,7 @@ from kindlm.ports import (
 )
 from kindlm.pricing import prices_of
 from kindlm.suite import AgentTarget, ProviderSettings, Suite
+from kindlm.transcript import Usage
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -163,8 +164,13 @@ class LiveRun:
             used = {target for case in runs for target in case.targets}
             for model in filter(None, (*used, suite.judge_model)):
                 target = suite.models.get(model)
-                if target is not None:  # an agent has a connection for each conversation
-                    self.clients.get(suite.providers[target.provider])
+                if target is None:
+                    continue  # an agent: it has a connection of its own for each conversation
+                self.clients.get(suite.providers[target.provider])
+                pricing = self.pricing[planned.ordinal]
+                priced = pricing.cost(target.provider, target.model, Usage(0, 0))
+                if priced.usd is None:
+                    self.budget.report_unpriced(planned.ordinal, target.model)
 
     def _make_client(self, settings: ProviderSettings) -> Result[ModelClient]:
         """Return the client of a provider, or the reason why there is none.

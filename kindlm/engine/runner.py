@@ -244,13 +244,8 @@ class Pool:
 def _lanes(plan: Plan, run: LiveRun) -> dict[Pace | None, deque[Execution]]:
     """Return the executions that are left, in order, by the pace of what they call."""
     lanes: dict[Pace | None, deque[Execution]] = defaultdict(deque)
-    # All repeats of a test have the same callee, as have most tests on a target.
-    paces: dict[tuple[int, str, bool], Pace | None] = {}
     for each in plan:
-        key = (each.suite.ordinal, each.target, each.case.command is None)
-        if key not in paces:
-            called = callee(each)
-            paces[key] = None if called is None else run.paces.get(called)
         if each.id not in run.earlier.finished:
-            lanes[paces[key]].append(each)
+            called = callee(each)
+            lanes[None if called is None else run.paces.get(called)].append(each)
     return lanes

@@ -112,10 +112,7 @@ class Budget:
     def spend(self, ordinal: int, model: str, cost: Cost) -> None:
         """Count the cost of a call of a suite."""
         if cost.usd is None:
-            is_limited = self._most_usd is not None or ordinal in self._limits
-            if is_limited and model not in self._reported:
-                self._reported.add(model)
-                self.unpriced(model)
+            self.report_unpriced(ordinal, model)
             if self._most_usd is not None:
                 self._unknown = self._unknown or model
         else:
@@ -129,6 +126,13 @@ class Budget:
         if self.is_used_up:
             self._stop.abort(USED_UP)
         self._stop.review()
+
+    def report_unpriced(self, ordinal: int, model: str) -> None:
+        """Report a model without a price, once, if a limit applies to a suite."""
+        is_limited = self._most_usd is not None or ordinal in self._limits
+        if is_limited and model not in self._reported:
+            self._reported.add(model)
+            self.unpriced(model)
 
     def before_call(self) -> None:
         """Note that a call will be made that may cost something: a limit of 0 allows none."""

@@ -83,16 +83,6 @@ class TestBaseline:
         assert result.failure_code == "ASSERTION_EVAL_ERROR"
         assert result.message == "It was purged. Choose another."
 
-    def test_an_answer_within_a_conversation_has_none(self) -> None:
-        expectation = demand("drift", "x", {"maxScore": 1, "method": "field-diff"}, turn=1)
-        transcript = Transcript(turns=(Turn("Hello?", (Step("{}"),)), Turn("?", (Step("{}"),))))
-        context = CheckContext(Judge(), None, Ok("{}"))
-
-        result = evaluated(expectation, transcript, context)
-
-        assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
-        assert "`expect` of the test itself" in result.message
-
 
 class TestJudge:
     def test_the_score_is_what_is_left_of_the_baseline(self) -> None:

@@ -138,8 +138,9 @@ def test_a_run_that_is_cut_off_says_all_that_it_spent_and_is_finished_with_more(
     assert stopped.returncode == 1
     calls = len(server.requests)
     assert 5 <= calls <= 4 + 3
-    assert f"ABORTED: ${calls * CALL_USD:.4f} spent, more than --max-cost allows" in one_line(
-        stopped.stdout
+    assert (
+        f"ABORTED: ${calls * CALL_USD:.4f} spent, more than --max-cost allows ($0.045)"
+        in one_line(stopped.stdout)
     )
     # Of four calls each, at most one can have had all.
     ((ended, cut_off),) = workspace.query(

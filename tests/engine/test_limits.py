@@ -380,6 +380,7 @@ def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> No
 def test_a_call_of_unknown_cost_passes_the_limit_of_the_run_alone() -> None:
     stop = Reviewed()
     budget = Budget(stop, {0: 1.0}, 2.0)
+    budget.report_unpriced(0, "new")
     assert not budget.is_used_up
     budget.spend(0, "newer", Cost())
     assert budget.is_used_up
