@@ -167,7 +167,7 @@ class _Cases:
             if test.vars_from is None:
                 yield name, prompt, test.vars
                 continue
-            for row in checked(self.files.rows(test.vars_from)):
+            for row in checked(self.files.rows(test.vars_from)).rows:
                 yield part_name(name, row.id), prompt, {**test.vars, **row.values}
 
     def _prompt(self, test: TestConfig, name: str | None, variables: Mapping[str, str]) -> Prompt:

@@ -106,11 +106,13 @@ class Reporter:
         hint: str,
         *,
         reason: str,
+        source: str | None = None,
     ) -> None:
         """Report an error on a line of another file, to which the value at a path refers."""
         where = SourceLocation(os.path.normpath(PurePath(self._file).parent / file), line, 1)
         error = misuse(message, hint, where, reason)
-        self.diagnostics.append(Diagnostic(error, "error", self.place(path)))
+        shown = None if source is None else source[:MAX_SHOWN]
+        self.diagnostics.append(Diagnostic(error, "error", self.place(path), shown))
 
     @contextmanager
     def refused(self, path: Path, reason: str) -> Iterator[None]:

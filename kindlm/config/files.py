@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, warn_of_ignored
-from kindlm.config.rows import Row, read_rows
+from kindlm.config.rows import RowFile, read_rows
 from kindlm.document import MAX_BYTES, Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
@@ -60,7 +60,7 @@ class ReferencedFiles:
         self.schema = cache(self._schema)
         """Returns a valid JSON Schema by the name of its file."""
         self.rows = cache(self._rows)
-        """Returns the rows of a CSV or JSON Lines file."""
+        """Returns the rows of a CSV or JSON Lines file, with their errors."""
 
     @property
     def asked(self) -> tuple[FilePath, ...]:
@@ -111,7 +111,7 @@ class ReferencedFiles:
         guard.enter()  # code of the user must not end the run
         return import_file(self._folder / file)
 
-    def _rows(self, name: str) -> Result[tuple[Row, ...]]:
+    def _rows(self, name: str) -> Result[RowFile]:
         # The bytes are not kept: they may be many.
         data = self._load(name, MAX_ROW_BYTES)
         text = data if isinstance(data, Err) else _decode(name, data.value)

@@ -26,6 +26,9 @@ from kindlm.suggestions import hint_for, suggest
 _ALONE = frozenset({"command", "call"})
 """The keys of tests that need no model, prompt or input."""
 
+_MAX_ERRORS = 20
+"""The most rows of a file whose errors are reported."""
+
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report every reference to something that does not exist, and every duplicate name."""
@@ -272,15 +275,15 @@ def _check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
         if not isinstance(name, str) or not name:
             continue
         found = files.rows(name)
-        if isinstance(found, Err) and (where := found.error.where) is not None:
-            message, hint = found.error.message, found.error.hint or ""
-            place = (*path, "varsFrom")
-            reporter.error_in_file(place, name, where.line or 1, message, hint, reason="rows")
-            continue
         report_file((*path, "varsFrom"), name, found, reporter)
         if isinstance(found, Err):
             continue
-        rows, prompts = found.value, dict.fromkeys(prompts_of(test).values())
+        for error in found.value.errors[:_MAX_ERRORS]:
+            place, message = (*path, "varsFrom"), str(error)
+            reporter.error_in_file(
+                place, name, error.line, message, error.hint, reason="rows", source=error.source
+            )
+        rows, prompts = found.value.rows, dict.fromkeys(prompts_of(test).values())
         of_test = str(test.get("name"))
         parts = [part_name(of_test, each) for each in prompts] if len(prompts) > 1 else [of_test]
         if total <= MAX_ROWS < total + len(rows):

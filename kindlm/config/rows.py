@@ -1,7 +1,7 @@
 """Reads the rows of `varsFrom`: CSV (RFC 4180, with a header line) or JSON Lines.
 
 Their columns are variables of a test. In JSON Lines, a value that is not a string becomes its JSON
-text, and null counts as absent. The first error ends the reading.
+text, and null counts as absent. Every error in a row has its line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, Ok, Result, SourceLocation, misuse
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.strict_json import parse_json
 from kindlm.wording import count
 
@@ -39,49 +39,55 @@ class Row:
 
 
 class RowError(Exception):
-    """An error in a row or the header, with a hint."""
+    """An error in a row or the header, with a hint; `source` is the text of its line."""
 
     def __init__(self, line: int, message: str, hint: str) -> None:
         super().__init__(message)
-        self.line, self.hint = line, hint
+        self.line, self.hint, self.source = line, hint, ""
 
 
-def read_rows(name: str, text: str) -> Result[tuple[Row, ...]]:
-    """Read the rows of a file; the suffix of its name says the format.
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """The rows of a file, as far as they can be read; usable if there are no errors."""
 
-    The error of a row has its line.
-    """
+    rows: tuple[Row, ...]
+    errors: tuple[RowError, ...] = ()
+
+
+def read_rows(name: str, text: str) -> Result[RowFile]:
+    """Read the rows of a file; the suffix of its name says the format."""
     suffix = name.rpartition(".")[2].lower()
     reader = {"csv": _csv_rows, "jsonl": _json_rows, "ndjson": _json_rows}.get(suffix)
     if reader is None:
         return Err(misuse(f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl"))
     rows: dict[str, Row] = {}
+    errors: list[RowError] = []
     try:
-        for line, values in reader(text):
+        for line, values in reader(text, errors):
             if len(rows) == MAX_ROWS:
                 message = f"The file holds more than {MAX_ROWS:,} rows"
-                raise RowError(line, message, "Split the suite")  # noqa: TRY301 - as other faults
+                errors.append(RowError(line, message, "Split the suite"))
+                break
             row_id = values.get(ID, str(len(rows) + 1))
-            _check_id(row_id, line, rows)
-            rows[row_id] = Row(line, row_id, values)
-        if not rows:
-            message = "The file holds no rows"
-            raise RowError(1, message, "Add one, or remove `varsFrom`")  # noqa: TRY301
-    except RowError as error:
-        return Err(misuse(str(error), error.hint, SourceLocation(name, error.line), "rows"))
-    return Ok(tuple(rows.values()))
+            if not row_id.strip():
+                hint = f"Give it one, or remove the column {ID}"
+                errors.append(RowError(line, f"The {ID} of the row is empty", hint))
+            elif row_id in rows:
+                message = f'The row "{row_id}" occurs twice: first on line {rows[row_id].line}'
+                errors.append(RowError(line, message, f"Give each row an {ID} of its own"))
+            else:
+                rows[row_id] = Row(line, row_id, values)
+    except RowError as error:  # nothing can be read after it
+        errors.append(error)
+    if not rows and not errors:
+        errors.append(RowError(1, "The file holds no rows", "Add one, or remove `varsFrom`"))
+    lines = text.split("\n") if errors else []
+    for wrong in errors:
+        wrong.source = "".join(lines[wrong.line - 1 : wrong.line]).rstrip("\r")
+    return Ok(RowFile(tuple(rows.values()), tuple(errors)))
 
 
-def _check_id(row_id: str, line: int, rows: Mapping[str, Row]) -> None:
-    if not row_id.strip():
-        hint = f"Give it one, or remove the column {ID}"
-        raise RowError(line, f"The {ID} of the row is empty", hint)
-    if row_id in rows:
-        message = f'The row "{row_id}" occurs twice: first on line {rows[row_id].line}'
-        raise RowError(line, message, f"Give each row an {ID} of its own")
-
-
-def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _csv_rows(text: str, errors: list[RowError]) -> Iterator[tuple[int, dict[str, str]]]:
     # The size of the file is bounded already.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -99,7 +105,7 @@ def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
                 values, names = count(len(cells), "value"), count(len(columns), "name")
                 hint = "Quote values that contain commas, and write every comma"
                 message = f"The row has {values}, the header has {names}"
-                raise RowError(line, message, hint)
+                errors.append(RowError(line, message, hint))
             line = reader.line_num + 1
     except csv.Error as fault:
         hint = "Quote values that contain quotes or line breaks, and double the inner quotes"
@@ -126,11 +132,14 @@ def _check_name(name: str, line: int) -> None:
         raise RowError(line, message, "Give it another name")
 
 
-def _json_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _json_rows(text: str, errors: list[RowError]) -> Iterator[tuple[int, dict[str, str]]]:
     # Not splitlines(): strings may hold other line separators of Unicode.
     for line, written in enumerate(text.split("\n"), start=1):
         if written.strip():
-            yield line, _json_row(line, written)
+            try:
+                yield line, _json_row(line, written)
+            except RowError as error:
+                errors.append(error)
 
 
 def _json_row(line: int, written: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import FILE_KEYS, ReferencedFiles
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
+from kindlm.config.rows import RowFile
 from kindlm.config.schema import KindlmConfig
 from kindlm.document import Path, Raw, expectations, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok
@@ -147,7 +148,7 @@ def _as_written(name: str) -> str:
 
 
 _MAX_SHOWN = 20
-"""The most variables that messages list."""
+"""The most variables, and rows that lack one, that messages list."""
 
 
 def check_variables(
@@ -162,10 +163,10 @@ def check_variables(
             reporter.error(at, message, hint, reason="reserved_name", at_key=True)
     asked = [name for name in needed if name not in variables and not is_deferred(name)]
     file = test.get("varsFrom")
-    found = files.rows(file) if asked and isinstance(file, str) and file else Ok(())
-    if isinstance(found, Err):
+    found = files.rows(file) if asked and isinstance(file, str) and file else Ok(RowFile(()))
+    if isinstance(found, Err) or (found.value.errors and not found.value.rows):
         return  # The file is reported; its columns are unknown.
-    rows = found.value
+    rows = found.value.rows
     columns = {name for row in rows for name in row.values}
     if missing := [name for name in asked if name not in columns]:
         # If the test has no `vars`, the text that needs them is shown.
@@ -177,13 +178,13 @@ def check_variables(
         hint = f"Add {names} to its `vars:`" + (", or to its rows" if "varsFrom" in test else "")
         reason = "missing_variables"
         reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
-    # The first row that lacks a variable which other rows have.
+    # Rows that lack a variable which other rows have.
     asked = [name for name in asked if name in columns]
-    gaps = ((row, name) for row in rows for name in asked if name not in row.values)
-    if (gap := next(gaps, None)) is not None:
-        row, name = gap
+    gaps = [(row, name) for row in rows for name in asked if name not in row.values]
+    for row, name in gaps[:_MAX_SHOWN]:
         message = f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
         message += _as_written(name)
+        message += f"; {len(gaps):,} values are missing" if len(gaps) > _MAX_SHOWN else ""
         hint = "Add it to the row, or to the `vars` of the test for all rows"
         where = (*path, "varsFrom"), str(file), row.line
         reporter.error_in_file(*where, message, hint, reason="missing_variables")
@@ -207,7 +208,7 @@ def warn_of_placeholders(
     for index, test in enumerate(config.tests):
         raw_test = raw["tests"][index]
         rows = None if test.vars_from is None else files.rows(test.vars_from)
-        columns = (row.values for row in rows.value) if isinstance(rows, Ok) else ()
+        columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
         known = set(test.vars).union(*columns)
         tools = (("tools",), raw_test.get("tools"))
         added = {path: expect.added for path, expect in expect_sections(("tests", index), test)}

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config.rows import read_rows
-from kindlm.errors import Ok, checked
+from kindlm.errors import checked
 
 
 @pytest.fixture
@@ -117,17 +117,23 @@ def test_equal_ids_are_to_be_made_unique(load_rows: Any) -> None:
     assert found.error.hint == "Give each row an id of its own"
 
 
-def test_the_first_faulty_row_is_reported(load_rows: Any) -> None:
-    loaded = load_rows("r.csv", "id,message\nb,2\nc,3,4\na\n")
-    assert [line for _, line, _ in problems(loaded)] == [3]
-    loaded = load_rows("r.jsonl", '{"id": "b", "message": 2}\n[]\n{"id": ""}\n')
-    assert [line for _, line, _ in problems(loaded)] == [2]
+def test_all_faulty_rows_are_reported_with_their_text(load_rows: Any) -> None:
+    loaded = load_rows("r.csv", "id,message\na\nb,2\nc,3,4\n")
+    assert [line for _, line, _ in problems(loaded)] == [2, 4]
+    assert [item.source_line for item in loaded.diagnostics] == ["a", "c,3,4"]
+    loaded = load_rows("r.jsonl", '{"a b": 1}\n{"id": "b", "message": 2}\n[]\n{"id": ""}\n')
+    assert [line for _, line, _ in problems(loaded)] == [1, 3, 4]
+
+
+def test_the_telling_ends_at_some_point(load_rows: Any) -> None:
+    assert len(problems(load_rows("r.csv", "id,message\n" + "x\n" * 500))) == 20
 
 
 def test_a_row_without_a_variable_is_named(load_rows: Any) -> None:
     loaded = load_rows("r.jsonl", '{"message": "Hi"}\n{"id": "b"}\n{"message": null}\n')
     assert problems(loaded) == [
         ("r.jsonl", 2, 'The row "b" of the test "greets" has no value for {{message}}'),
+        ("r.jsonl", 3, 'The row "3" of the test "greets" has no value for {{message}}'),
     ]
 
 
@@ -191,7 +197,8 @@ def test_what_the_csv_module_writes_is_read_back(cells: list[list[str]]) -> None
     text = io.StringIO(newline="")
     csv.writer(text).writerows([["a", "b"], *cells])
     found = checked(read_rows("r.csv", text.getvalue()))
-    assert [[row.values["a"], row.values["b"]] for row in found] == cells
+    assert found.errors == ()
+    assert [[row.values["a"], row.values["b"]] for row in found.rows] == cells
 
 
 JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"))
@@ -201,20 +208,20 @@ JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
 def test_json_lines_are_read_back(rows: list[dict[str, str]]) -> None:
     text = "\n".join(json.dumps(row) for row in rows)
     found = checked(read_rows("r.jsonl", text))
-    assert [row.values for row in found] == rows
+    assert found.errors == ()
+    assert [row.values for row in found.rows] == rows
 
 
 @given(
     st.sampled_from(["r.csv", "r.jsonl"]), st.text(st.sampled_from(list('a,"\n\r{}[]:\\ 1\x00')))
 )
 def test_any_text_gives_rows_or_errors(name: str, text: str) -> None:
-    found = read_rows(name, text)
-    if isinstance(found, Ok):
-        assert found.value
-        return
-    assert 1 <= found.error.where.line <= text.count("\n") + text.count("\r") + 2
-    assert found.error.message
-    assert found.error.hint
+    found = checked(read_rows(name, text))
+    assert found.rows or found.errors
+    for error in found.errors:
+        assert 1 <= error.line <= text.count("\n") + text.count("\r") + 2
+        assert str(error)
+        assert error.hint
 
 
 def test_a_column_is_no_placeholder_in_a_check(load_rows: Any) -> None:
