@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -136,6 +137,7 @@ _MAX_LISTED = 3
 def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report errors in simulated tools, and results that violate the schema of their tool."""
     parameters: dict[str, list[str]] = {}
+    of_test: dict[Path, Raw] = {}
     for place, tool in items(test, "tools"):
         at = (*path, *place)
         replies = dict(_replies(at, tool))
@@ -150,12 +152,14 @@ def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFile
             parameters[str(tool.get("name"))] = names
             for holder, reply in replies.items():
                 _warn_of_arguments((*holder, "when"), reply, names, reporter)
+        of_test |= replies
     for place, expect in expectations(test):
         for inner, call in (*items(expect, "toolCalls"), *items(expect, "trajectory", "calls")):
             at = (*path, *place, *inner)
             _check_values(at, call, reporter)
             if (known := parameters.get(str(call.get("tool")))) is not None:
                 _warn_of_arguments((*at, "argsMatch"), call, known, reporter)
+    _warn_of_state(of_test, reporter)
 
 
 def _replies(path: Path, tool: Raw) -> Iterator[tuple[Path, Raw]]:
@@ -164,6 +168,22 @@ def _replies(path: Path, tool: Raw) -> Iterator[tuple[Path, Raw]]:
         yield (*path, *at), answer
         for inner, reply in items(answer, "sequence"):
             yield (*path, *at, *inner), reply
+
+
+def _warn_of_state(replies: Mapping[Path, Raw], reporter: Reporter) -> None:
+    """Report names of the state that no response of the test sets."""
+    known = [name for reply in replies.values() for name in section(reply, "setState")]
+    for at, reply in replies.items():
+        used = [((*at, "whenState", name), name) for name in section(reply, "whenState")]
+        for key in _FILLED:
+            for place, text in texts(reply.get(key), (*at, key)):
+                named = (re.split(r"[.[]", it[1]) for it in TOOL_PLACEHOLDER.finditer(text))
+                used += [(place, name) for kind, name, *_ in named if kind == "state"]
+        for place, name in used:
+            if name not in known:
+                message = f'No response of this test sets the state "{name}"'
+                hint = hint_for(name, known, "They set") if known else "Set it in `setState`"
+                reporter.warning(place, message, hint, reason="unknown_state", value=name)
 
 
 _MORE_PARAMETERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")

@@ -98,6 +98,31 @@ def test_names_that_no_tool_has_are_reported(
     assert warnings(load(text)) == ([(f"tests[0].{path}", reason)] if path else [])
 
 
+@pytest.mark.parametrize(
+    ("responses", "path"),
+    [
+        ("{whenState: {don: {$absent: true}}, then: 1, setState: {done: 1}}", "[0].whenState.don"),
+        ("{then: ['{{state.don}}'], setState: {done: 1}}", "[0].then[0]"),
+        (
+            "{sequence: [{then: 1, setState: {n: '{{state.done.x}}'}}]}",
+            "[0].sequence[0].setState.n",
+        ),
+        (
+            "{whenState: {done: 1}, then: '{{state.done[0]}}'}, {then: 1, setState: {done: [1]}}",
+            None,
+        ),
+    ],
+)
+def test_a_state_that_no_response_sets_is_reported(
+    load: Any, minimal: str, responses: str, path: str | None
+) -> None:
+    text = minimal.replace(
+        "[hello]}}", f"[hello]}}}}\n    tools: [{{name: a, responses: [{responses}]}}]"
+    )
+    found = [(f"tests[0].tools[0].responses{path}", "unknown_state")] if path else []
+    assert warnings(load(text)) == found
+
+
 def test_a_pattern_that_withholds_less_than_is_meant_is_reported(load: Any, minimal: str) -> None:
     upload = r"upload: {redactPatterns: [a, '\\d+-\\d+']}"
     assert warnings(load(f"{minimal}{upload}\n")) == [("upload.redactPatterns[1]", "doubtful_text")]
