@@ -36,8 +36,6 @@ SELECT EXISTS (SELECT 1 FROM executions e
                 WHERE e.run IN $ids)
 """
 
-_ADDED_TO = "SELECT id FROM runs WHERE mode = 'settled' AND source_run IN $ids"
-
 _CAME_TO = (
     "status", "output_ref", "error_code", "answers", "latency_ms", "input_tokens", "output_tokens",
     "cost_usd", "cost_source", "cost_then_usd", "score",
@@ -74,12 +72,8 @@ class Attempts(StrEnum):
 
 
 def attempts_to_compare(db: sqlite3.Connection, runs: Sequence[str]) -> Attempts | None:
-    """Return the attempts by which runs are compared; None if nothing was retried.
-
-    Repeats that were added to the runs may have been retried, too.
-    """
-    added = [run for (run,) in db.execute(*among(_ADDED_TO, runs))]
-    if not _were_retried(db, [*runs, *added]):
+    """Return the attempts by which runs are compared; None if nothing in them was retried."""
+    if not _were_retried(db, runs):
         return None
     return Attempts.LAST if any(_has_last_of(db, run) for run in runs) else Attempts.FIRST
 

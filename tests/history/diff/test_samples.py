@@ -183,7 +183,7 @@ def test_of_added_repeats_the_first_attempts_count(history: History, side: str) 
     diff = compared(history)
     (test,) = diff.tests
     assert (*test.pair.added_before, *test.pair.added) == ((0, 1),)
-    assert diff.attempts is Attempts.FIRST
+    assert (diff.attempts, diff.counted_attempts) == (None, Attempts.FIRST)
 
 
 @pytest.mark.parametrize(
