@@ -139,7 +139,7 @@ class Reporter:
         """Report that a value needs an environment variable that is not set."""
         message = f"The environment variable {name} is not set"
         hint, reason = f"Set {name} in your environment or .env file", "missing_environment"
-        self.error(path, message, hint, reason=reason, missing=[name])
+        self.error(path, message, hint, reason=reason)
 
     def warning(
         self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any

@@ -261,17 +261,10 @@ def _strictly(loaded: LoadedSuite) -> LoadedSuite:
 
 
 def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
-    errors = [found.error for found in loaded.diagnostics if found.severity == "error"]
-    error = errors[0]
+    error = next(found.error for found in loaded.diagnostics if found.severity == "error")
     if error.where is not None and Path(error.where.file).absolute() != loaded.path.absolute():
         # The line may be in another file, such as that of `varsFrom`.
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
-    missing = dict.fromkeys(name for each in errors for name in each.details.get("missing", ()))
-    if error.details.get("reason") == "missing_environment" and len(missing) > 1:
-        message = f"The environment variables {', '.join(missing)} are not set"
-        details = {**error.details, "missing": list(missing)}
-        hint = "Set them in your environment or .env file"
-        error = replace(error, message=message, hint=hint, details=details)
     path = pack_in(Path(loaded.name)) or suite_identity(loaded.path, root)
     return SkippedSuite(loaded.name, path, loaded.tests, error, redact_pii=loaded.may_redact)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kindlm.cli.app import run
 from kindlm.suite import TELEMETRY_WAIT_MS, Price
 
 Load = Callable[..., Any]
@@ -662,18 +661,3 @@ def test_what_an_unknown_key_was_meant_to_be_is_reported_as_missing(
     loaded = load({CONFIG: config, "case.yaml": case_text})
     assert loaded.lines("warning") == [("config.yaml", 2, "model.nme")]
     assert loaded.lines("error") == [("config.yaml", 2, "model")]
-
-
-def test_a_run_reports_all_variables_that_a_file_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case_text: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("KINDLM_DB", raising=False)
-    (tmp_path / "tests").mkdir()
-    text = case_text.replace(
-        "What is the capital of France?", "'${NOT_SET_1} ${NOT_SET_2} ${NOT_SET_1}'"
-    )
-    (tmp_path / "tests" / "case.yaml").write_text(text + "description: ${NOT_SET_3}\n", "utf-8")
-    assert run(["test", "--no-progress", "-q", "tests", "--reporter", "json=report.json"]) == 1
-    told = Path("report.json").read_text("utf-8")
-    assert "NOT_SET_1, NOT_SET_2, NOT_SET_3 are not set" in told
