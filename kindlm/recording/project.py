@@ -205,16 +205,7 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
         return Ok((suite, tests) if runs_both else (suite,))
     if tests.exists():
         return Ok((tests,))
-    hint = "Create a first suite: kindlm init"
-    # Files that run only if they, or their folder, are named.
-    python = (file for end in ("test_*.py", "*_test.py") for file in sorted(folder.glob(end)))
-    above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
-    for file in (folder / "kindlm.yml", *python, *above):
-        with suppress(OSError):
-            if file.is_file() and (file.suffix != ".py" or b"kindlm" in file.read_bytes()):
-                name = os.path.relpath(file, folder)
-                hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
-                break
+    hint = "Name a file or folder with tests, or create a first suite: kindlm init"
     message = f"There is no {_DEFAULT_FILE} and no folder {named or 'tests'}/ here."
     return Err(not_there(message, hint))
 

@@ -7,7 +7,6 @@ the beginning, in the same order. `--force-resume` accepts a changed configurati
 from __future__ import annotations
 
 import json
-import shlex
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,9 +16,8 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.events import load_event
 from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
-from kindlm.history.groups import read_group
 from kindlm.history.run_names import find_run
-from kindlm.history.runs import RunFilter, held_lock, options_of, runner_of, runs
+from kindlm.history.runs import held_lock, options_of, runner_of
 from kindlm.plan import Earlier, Places, Plan, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.project import commit_of
@@ -131,12 +129,7 @@ def find_unfinished(
             message = "There is nothing to resume: no recorded run is unfinished."
             if wal := unreadable_wal(Path(db.execute("PRAGMA database_list").fetchone()[2])):
                 message += f" The latest records may be lost: {wal} cannot be read."
-            newest = next(runs(db, RunFilter(completed=True, limit=1)), None)
-            group = newest and read_group(db, newest)
-            hint = "Run the tests: kindlm test"
-            if group and not group.complete:
-                resume = shlex.join(("kindlm", "test", "--resume", group.name))
-                hint = f"Run the missing shards: {resume}; or merge them"
+            hint = "Run the tests (kindlm test), or missing shards (kindlm test --resume GROUP)."
             return Err(not_there(message, hint))
         options = options_of(db, *unfinished)
 

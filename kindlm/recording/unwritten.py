@@ -11,7 +11,6 @@ import os
 import shlex
 import sqlite3
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -56,20 +55,16 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
             lost += f" in {' or '.join(map(str, _folders(log.path)))}"
         except StoreError as error:
             lost += f", since the history cannot be read ({error})"
-    events = [event for append in appends for event in append.events]
-    ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
-    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
+    lacks = sum(len(append.events) for append in appends)
     reason = getattr(log.failure, "__cause__", None) or log.failure
     where, then = lost, "and run it again."
     if kept is not None:
         where, then = f"in {kept}", f"then: {import_command(kept, shown)}"
-    remedy = "Free disk space, or see what is wrong (kindlm history verify)"
-    if not log.path.exists():
-        remedy = "Move the file back, or restore it from a backup"
     return broken(
-        f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
-        f" (executions that ended: {statuses or 'none'}) that it lacks are {where}.",
-        f"Nothing new was started. {remedy}, {then}",
+        f"The history {shown} could no longer be written: {reason}. {lacks:,} events that it lacks"
+        f" are {where}.",
+        "Nothing new was started. Free disk space, move the file back, or see what is wrong (kindlm"
+        f" history verify), {then}",
     )
 
 

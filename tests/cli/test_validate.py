@@ -86,29 +86,6 @@ def test_nothing_to_validate_is_an_error(kindlm: Any) -> None:
     assert "kindlm init" in outcome.err
 
 
-@pytest.mark.parametrize("name", ["kindlm.yml", "test_shop.py", "shop_test.py"])
-@pytest.mark.parametrize("command", ["validate", "test"])
-def test_a_file_that_has_to_be_named_is_named(
-    kindlm: Any, here: Path, name: str, command: str
-) -> None:
-    (here / "test_other.py").write_text("import pytest\n")
-    (here / name).write_text("from kindlm import scenario\n")
-    outcome = kindlm(command)
-    assert (outcome.code, f"name it, as in: kindlm test {name}" in outcome.err) == (1, True)
-
-
-def test_a_file_that_cannot_be_read_and_is_not_named_does_not_matter(
-    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    (here / "test_shop.py").write_text("from kindlm import scenario\n")
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    outcome = kindlm("test")
-    assert (outcome.code, "There is no kindlm.yaml" in outcome.err) == (1, True)
-
-
 def test_what_only_looks_like_tests_is_an_error_where_that_is_asked_for(
     kindlm: Any, here: Path
 ) -> None:
@@ -275,18 +252,6 @@ def test_a_secret_that_is_too_short_to_be_hidden_is_reported(
     assert outcome.code == 0
     assert ("SHOP_TOKEN" in outcome.err) is warned
     assert value not in outcome.err
-
-
-def test_a_suite_above_is_named_where_there_is_none_here(
-    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(here / "kindlm.yaml")
-    (here / "src" / "deep").mkdir(parents=True)
-    monkeypatch.chdir(here / "src" / "deep")
-    for command in ("validate", "test"):
-        outcome = kindlm(command)
-        assert outcome.code == 1
-        assert str(Path("..", "..", "kindlm.yaml")) in outcome.err
 
 
 def test_mistakes_in_kindlm_toml_are_warned_of_without_scenarios(kindlm: Any, here: Path) -> None:

@@ -146,9 +146,8 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert f"kindlm history import {file}" in " ".join(too_early.stderr.split())
     assert_imported(workspace, file, *where)
     report = json.loads(workspace.run("report", "latest", "--format", "json", *where).stdout)
-    told = len(re.findall("passed", done.stderr.partition("\n✗")[0]))
     assert report["run"]["status"] == "interrupted"
-    assert report["summary"]["executions"]["passed"] >= told > 0
+    assert report["summary"]["executions"]["passed"] > 0
     # Of what was answered, at most the calls in flight are missing.
     assert report["summary"]["executions"]["passed"] >= len(server.requests) - 4
     resumed = workspace.run_apart("test", "--resume", *where, TMPDIR=str(temporary))

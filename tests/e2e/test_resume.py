@@ -314,16 +314,6 @@ def test_what_cannot_be_resumed_is_reported_and_makes_no_call(
     assert len(server.requests) == since
 
 
-def test_a_group_of_which_shards_never_began_is_named(
-    workspace: Workspace, server: LoopbackServer
-) -> None:
-    write_orders(workspace, server, 2)
-    assert workspace.run("test", "--shard", "1/2", "--run-group", "a b").returncode == 0
-    done = workspace.run("test", "--resume")
-    assert done.returncode == 1
-    assert "Run the missing shards: kindlm test --resume 'a b'" in done.stderr
-
-
 def test_a_finished_run_is_not_resumed(finished: tuple[Workspace, LoopbackServer]) -> None:
     workspace, _ = finished
     run = the_run(workspace)
