@@ -13,7 +13,6 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from kindlm.history.runs import Run
     from kindlm.reports.report_registry import ReportOptions
 
-CLOCKS_DIFFER = timedelta(hours=1)
-"""How far the clock of a machine may be ahead of this one, without a warning."""
-
 _SHORT = 8
 
 _MANY_EVENTS = 2_000
@@ -71,15 +67,6 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
     """Open the history of the project to read its read models; end the command if that fails."""
     project = existing_history(database)
     with closing(open_tables(project.database)) as connection:
-        # Until then, `latest` means this run.
-        query = "SELECT id, started_at FROM runs WHERE started_at > ? ORDER BY started_at DESC"
-        ahead = (datetime.now(UTC) + CLOCKS_DIFFER).isoformat()
-        if (run := connection.execute(f"{query} LIMIT 1", (ahead,)).fetchone()) is not None:
-            warn(
-                f"Run {run['id']} began in the future, on {run['started_at'][:10]}: a clock was"
-                " wrong. It counts as the latest run.",
-                "Name the runs that you mean, such as: kindlm diff BEFORE AFTER",
-            )
         try:
             yield connection
         except sqlite3.DatabaseError as error:

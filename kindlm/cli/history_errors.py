@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import shlex
 import shutil
 import sqlite3
@@ -25,9 +24,6 @@ from kindlm_store import (
 from kindlm_store.database import code_of
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
-
-_NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)")
-"""SQLite's message about a missing table or view."""
 
 _DAMAGE = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -69,13 +65,6 @@ def history_problem(error: BaseException) -> KindlmError | None:
             f"The history is damaged: {error}.",
             "See where: kindlm history verify. Merge what can be read into a new history:"
             " kindlm history merge DAMAGED.db --db NEW.db",
-            crash=error,
-        )
-    if (missing := _NO_TABLE.fullmatch(str(error))) and isinstance(error, sqlite3.OperationalError):
-        return broken(
-            f"Another program removed {missing[1]!r} from the history.",
-            "Compute it again from the events: kindlm history rebuild. If that fails, restore the"
-            " history from a backup.",
             crash=error,
         )
     return None
