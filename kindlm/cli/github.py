@@ -16,7 +16,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from kindlm.reports.report_registry import ReportOptions
 
 _COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(?:vso)?(\[)", re.IGNORECASE)
-_LONGEST_SUMMARY = 1024**2
-"""GitHub shows nothing of a longer summary of a step, which may be of several runs."""
-
 _BEGUN = re.compile(r"##?\Z|##v(?:so?)?\Z", re.IGNORECASE)
 
 
@@ -119,16 +115,10 @@ def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str,
     if named := environ.get("GITHUB_STEP_SUMMARY"):
         from kindlm.reports.markdown_report import write_report
 
-        written = StringIO()
-        write_report(view, written, options)
-        report = written.getvalue().encode()
         try:
-            with Path(named).open("ab") as summary:
-                if begun := summary.tell():  # a report of this step before
-                    report = b"\n" + report
-                if begun + len(report) > _LONGEST_SUMMARY:
-                    warn("The run is not in the step summary: GitHub shows none above 1 MiB.")
-                    return
-                summary.write(report)
+            with Path(named).open("a", encoding="utf-8") as summary:
+                if summary.tell():  # a report of this step before
+                    summary.write("\n")
+                write_report(view, summary, options)
         except OSError as error:
             warn(f"The summary of the job was not written: {error.strerror}.")

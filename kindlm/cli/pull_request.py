@@ -26,7 +26,6 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-_LONGEST = 65_000  # characters; GitHub takes 65,536
 _MOST_PAGES = 100
 _TIMEOUT_S = 30
 _NO_REPORT = (
@@ -68,10 +67,6 @@ def keep_comment(
     key = environ.get("COMMENT_KEY", f"{workflow}/{job}/{place}")
     first = f"<!-- kindlm {urllib.parse.quote(key)} -->\n"
     body = first + text
-    if len(body) > _LONGEST:
-        # Whole lines, so that a code block stays intact.
-        whole_lines = body[:_LONGEST].rpartition("\n")[0]
-        body = f"{whole_lines}\n\n… and more, which a comment has no room for.\n"
     try:
         mine = _find(environ, comments, first)
         if mine is None and not create:

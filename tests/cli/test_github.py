@@ -172,15 +172,6 @@ def test_a_summary_that_cannot_be_written_is_reported_and_changes_nothing(
     assert "The summary of the job was not written" in outcome.err
 
 
-def test_a_summary_of_which_github_would_show_nothing_is_left_as_it_was(
-    kindlm: Any, step: Path
-) -> None:
-    step.write_bytes(b"x" * (1024**2 - 300))
-    outcome = kindlm("test")
-    assert "GitHub shows none above 1 MiB" in outcome.err
-    assert step.stat().st_size == 1024**2 - 300
-
-
 def test_a_suite_that_cannot_be_loaded_is_annotated(kindlm: Any, step: Path) -> None:
     text = Path("kindlm.yaml").read_text("utf-8")
     Path("broken.yaml").write_text(text.replace("expect:", "expct:"), encoding="utf-8")
