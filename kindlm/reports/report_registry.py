@@ -20,7 +20,6 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Raised, Result, broken, misuse
 from kindlm.history.run_view import RunView
 from kindlm.reports.untrusted import visible
-from kindlm.suggestions import suggest
 
 if TYPE_CHECKING:
     from kindlm import packages, plugins
@@ -82,9 +81,7 @@ def find_report(name: str) -> Result[Reporter]:
     found = packages.find(plugins.Report, name)
     if found is None:
         known = report_names()
-        near = suggest(name, [*known, *_ALIASES])
-        meant = "" if near is None else f"Did you mean {near}? "
-        hint = f"{meant}Available: {', '.join(known)}. {packages.IF_PROVIDED}"
+        hint = f"Available: {', '.join(known)}. {packages.IF_PROVIDED}"
         return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found

@@ -41,13 +41,6 @@ def test_an_unknown_report_is_an_error_that_names_the_known(asked: str) -> None:
         assert name in report.error.hint
 
 
-def test_a_typo_gets_a_guess() -> None:
-    report = find_report("jnit")
-    assert isinstance(report, Err)
-    assert report.error.hint is not None
-    assert report.error.hint.startswith("Did you mean junit?")
-
-
 def test_all_names() -> None:
     assert {"json", "junit", "terminal"} <= set(report_names())
 

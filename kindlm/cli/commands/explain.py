@@ -12,7 +12,6 @@ import typer
 
 from kindlm.cli.console import REFERENCE, refuse
 from kindlm.cli.options import argument
-from kindlm.suggestions import suggest
 
 _IN_WHEEL = Path(__file__).parents[1] / "errors.md"
 _IN_CHECKOUT = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
@@ -49,9 +48,7 @@ def explain_command(
         text = _wrapped(failures[name], width)
         typer.echo(f"{name}, a failed check\n\n{text}\n\n{REFERENCE}#codes-of-assertions")
     else:
-        close = suggest(name, [*errors, *failures])
-        guess = f'Did you mean "{close}"? ' if close else ""
-        refuse(f'There is no code "{code}".', f"{guess}List all codes: kindlm explain")
+        refuse(f'There is no code "{code}".', "List all codes: kindlm explain")
 
 
 def _table(texts: Mapping[str, str], width: int) -> Iterator[str]:
