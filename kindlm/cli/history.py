@@ -32,7 +32,7 @@ from kindlm.recording.project import (
     paths_from,
     regression_threshold,
 )
-from kindlm.wording import count, shown_path
+from kindlm.wording import count, first_of, shown_path
 from kindlm_store import EventLog, OpenError, open_reader
 
 # Functions import what reads runs: `kindlm history backup`, `verify` and `rebuild` do not need it.
@@ -186,16 +186,12 @@ def find_execution(view: RunView, name: str) -> Result[ExecutionView]:
     if len(repeats) == 1 and (found := view.execution(repeats[0]["id"])) is not None:
         return Ok(found)
     if repeats:
-        listed = [
-            f"{row['id']} ({row['status'] or 'not ended'})" for row in repeats[:_MOST_REPEATS]
-        ]
-        more = ", …" if len(repeats) > _MOST_REPEATS else ""
+        ids = (f"{row['id']} ({row['status'] or 'not ended'})" for row in repeats)
         message = f"The test {name!r} has {len(repeats)} executions: name one of them."
-        return Err(not_there(message, f"They are {', '.join(listed)}{more}"))
-    what = "run" if view.group is None else "group"
-    place = "its number" if view.group is None else f"its id, such as {view.runs[0]}-1,"
-    hint = f"Name it by {place} or its test. The tests: kindlm show {shlex.quote(view.id)}"
-    return Err(not_there(f"The {what} {view.id} has no execution {name!r}.", hint))
+        return Err(not_there(message, f"They are {first_of(ids, _MOST_REPEATS)}."))
+    names = f"its id, such as {view.runs[0]}-1, or by its test"
+    hint = f"Name it by {names}. The tests: kindlm show {shlex.quote(view.id)}"
+    return Err(not_there(f"{view.id} has no execution {name!r}.", hint))
 
 
 _MOST_REPEATS = 20

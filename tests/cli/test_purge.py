@@ -54,7 +54,7 @@ def test_a_run_loses_what_it_alone_said(kindlm: Any, recorded: Any) -> None:
     assert SECRET.encode() in on_disk(recorded.path)
     outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
     assert outcome.code == 0, outcome.err
-    assert "more stay until the other runs that use them are purged" in outcome.err
+    assert "used by other runs, and left until these are purged: " in outcome.err
     assert SECRET.encode() not in on_disk(recorded.path)
     assert kindlm("verify", "--db", recorded.path).code == 0
     (purge,) = purges(recorded)
@@ -273,10 +273,10 @@ def test_that_names_stay_is_said(kindlm: Any, history: Any, make: Any) -> None:
 
 def test_what_two_runs_share_goes_with_the_second(kindlm: Any, recorded: Any) -> None:
     first = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
-    assert "more stay until" in first.err
+    assert "left until these are purged" in first.err
     assert "You are kind." in texts_of(recorded)
     second = kindlm("purge", "--run", "bbbb", "--yes", "--db", recorded.path)
-    assert "more stay" not in second.err
+    assert "left until these are purged" not in second.err
     assert set(texts_of(recorded)) == {None}
     assert b"You are kind." not in on_disk(recorded.path)
     assert kindlm("verify", "--db", recorded.path).code == 0

@@ -161,11 +161,8 @@ def _report(found: Erasable, erased: Erased) -> None:
 
 
 def _shared(found: Erasable) -> str:
-    if not found.shared:
-        return ""
-    if found.shared == 1:
-        return "; 1 more stays until the other runs that use it are purged"
-    return f"; {found.shared:,} more stay until the other runs that use them are purged"
+    stays = f"; used by other runs, and left until these are purged: {found.shared:,}"
+    return stays if found.shared else ""
 
 
 def _going_on(reason: str) -> KindlmError:
