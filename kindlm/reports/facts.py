@@ -242,9 +242,7 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     # Executions that have not begun are pending, too.
     waiting = max(missing - summary.executions.pending, 0)
     executions = summary.executions + StatusCounts(pending=waiting)
-    running = summary.executions.pending if view.status == "running" else 0
-    by_status = figures.tally(executions, pending, running=running)
-    yield "executions", f"{executions.total:,}: {by_status}"
+    yield "executions", f"{executions.total:,}: {figures.tally(executions, pending)}"
     if executions.pass_rate is not None:
         interval = figures.interval_text(executions.passed, executions.tested)
         yield "pass rate", f"{figures.percent(executions.pass_rate)} (95 % interval: {interval})"

@@ -92,10 +92,10 @@ def score_of_limit(value: float, least: float) -> str:
     return f"{form(value)}, needs {form(least)}"
 
 
-def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -> str:
+def tally(counts: StatusCounts, pending: str = "not run") -> str:
     """Return counts by status, without those that are zero: `3 passed, 1 failed`.
 
-    `pending` is the word for tests without a result; `running` of them are in progress.
+    `pending` is the word for tests without a result.
     """
     parts = [
         f"{number:,} {word}"
@@ -104,8 +104,7 @@ def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -
             (Status.FAILED.value, counts.failed),
             (Status.ERRORED.value, counts.errored),
             (Status.SKIPPED.value, counts.skipped),
-            ("running", running),
-            (pending, counts.pending - running),
+            (pending, counts.pending),
         )
         if number
     ]

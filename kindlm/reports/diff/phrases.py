@@ -169,11 +169,7 @@ def outcome_text(test: TestDiff) -> str:
         shown += f", then {old} before" + (f" and {new} after" if test.added.n else "")
     elif test.added.n:
         shown += f", then {new}"
-    if test.kind is not Kind.OTHER_WORDS or not test.behaviour.turns:
-        return shown
-    turns = [f"turn {turn}" for turn in test.behaviour.turns]
-    places = [*turns, "the last answer"] if test.behaviour.output else turns
-    return f"{shown}, other words in {first_of(places, _PLACES)}"
+    return shown
 
 
 def needs_text(test: TestDiff) -> str | None:

@@ -121,8 +121,6 @@ def _timeline(attempt: Attempt) -> Markup | None:
     Tool calls and spans are indented below their call. The start of a span is relative to its call.
     """
     calls = [called for call in attempt.calls for called in (call, *call.made)]
-    called_at = [tool.called_at for call in calls for tool in call.tools if tool.called_at]
-    starts = sorted(map(_ms, [*called_at, *(call.view.requested_at for call in calls)]))
     bars = list[Bar]()
     for call in calls:
         view, began = call.view, _ms(call.view.requested_at)
@@ -141,11 +139,9 @@ def _timeline(attempt: Attempt) -> Markup | None:
             bars.append(Bar(name, kind, began + span.start_ms, span.duration_ms, place))
         for tool in call.tools:
             if tool.called_at is not None:
-                at, name = _ms(tool.called_at), f"{_INDENT}tool {one_line(tool.tool)}"
-                after = next((start for start in starts if start > at), at)
-                # A tool that was called during the call has no recorded end.
-                ended = None if at < began + took else after - at
-                bars.append(Bar(name, "tool", at, ended, place))
+                # Only its start is recorded.
+                name = f"{_INDENT}tool {one_line(tool.tool)}"
+                bars.append(Bar(name, "tool", _ms(tool.called_at), None, place))
     if not bars:
         return None
     return waterfall(bars[:_MOST_BARS], "When each call and tool call started")
