@@ -64,6 +64,12 @@ _KIND_OF = {value: kind for kind, values in _KINDS.items() for value in values}
 
 _ONLY_OF_TOOLS = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
+_HANDOFF = "handoff to "
+"""How the names of handoffs begin, which OpenInference reports as tools without a name.
+
+The answer of the model has the call.
+"""
+
 _TYPES = ("langfuse.observation.type", "langsmith.span.kind", "lmnr.span.type", "mlflow.spanType")
 """Attributes that kindlm reads only to notice a tool call, which has the name of its span."""
 
@@ -186,7 +192,9 @@ def kind_of(span: Span) -> Kind:
     attributes = span.attributes
     for value in (attributes.get(name) for name in _KIND_ATTRIBUTES):
         if isinstance(value, str) and value.lower() in _KIND_OF:
-            return _KIND_OF[value.lower()]
+            kind = _KIND_OF[value.lower()]
+            is_handoff = span.name.startswith(_HANDOFF) and fact(span, "tool") is None
+            return Kind.OTHER if kind is Kind.TOOL and is_handoff else kind
     # Early versions of pydantic-ai wrote no operation.
     is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
     return Kind.TOOL if is_call else Kind.OTHER
@@ -213,6 +221,14 @@ def fact(span: Span, name: str) -> Any:
         if value is not None and value != HIDDEN:
             return value
     return None
+
+
+def answers(span: Span, asking: Span) -> bool:
+    """Return whether a span is a streamed answer, which Logfire reports after its request."""
+    if span.attributes.get("logfire.span_type") != "log" or span.scope != asking.scope:
+        return False
+    asked = fact(span, "asked")
+    return asked is not None and asked == fact(asking, "asked") and said(asking) is None
 
 
 def text_fact(span: Span, name: str) -> str | None:

@@ -133,6 +133,8 @@ def read_message(message: dict[str, Any]) -> Said:
             key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
             name = text_or_none(_first(inner, "name", "toolName"))
             given = read_json(_first(inner, "arguments", "args", "input", "server_tool_call"))
+            if inner is not part and _OF_ARGUMENTS.isdisjoint(part | inner):
+                given = {}  # OpenInference leaves out "{}", and alone has no type
             calls.append(AskedCall(str(key or ""), name or "", given))
         if inner is part and not kind.endswith(_CALL_TYPES):
             texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
@@ -141,6 +143,9 @@ def read_message(message: dict[str, Any]) -> Said:
     role = _ROLES.get(role.lower(), role.lower()) or "user"
     text = "" if role == "tool" else "\n".join(text for text in texts if text != HIDDEN)
     return Said(role, text, tuple(calls), tuple(results), is_whole, ended)
+
+
+_OF_ARGUMENTS = {"type", "arguments", "args", "input"}
 
 
 def _is_bare_call(part: Mapping[str, Any]) -> bool:

@@ -120,7 +120,8 @@ def _grouped(ordered: Iterable[Span], kind: Kind, known: Mapping[str, Span]) -> 
 
     Two spans report the same call if one is below the other without a span of an agent or tool
     between them. So do spans of two instrumentations that agree, if one lies within the time of the
-    other: a span made by a framework's callback has no children.
+    other: a span made by a framework's callback has no children. A streamed answer may have a span
+    of its own, after that of its request.
     """
     groups, of_span = list[Group](), dict[str, Group]()
     for span in ordered:
@@ -137,7 +138,14 @@ def _grouped(ordered: Iterable[Span], kind: Kind, known: Mapping[str, Span]) -> 
             if group[-1] is not outer and group[-1].scope == span.scope:
                 group = None
         if group is None:
-            group = next((each for each in groups if _is_twin(each, span, kind)), None)
+            group = next(
+                (
+                    each
+                    for each in groups
+                    if _is_twin(each, span, kind) or dialects.answers(span, each[-1])
+                ),
+                None,
+            )
         if group is None:
             group = []
             groups.append(group)

@@ -291,6 +291,51 @@ def test_of_results_only_messages_that_langchain_serialised_are_unwrapped(
     assert uses_of(reading) == [("lookup", ARGUMENTS, result)]
 
 
+def test_a_handoff_of_openinference_is_the_call_of_the_model_without_arguments(spans_of):
+    prefix = "llm.output_messages.0.message.tool_calls.0.tool_call"
+    asks = {
+        "openinference.span.kind": "LLM",
+        f"{prefix}.id": "c1",
+        f"{prefix}.function.name": "transfer_to_refunds",
+    }
+    handoff = {"openinference.span.kind": "TOOL", "input.value": "shop", "output.value": "refunds"}
+    reading = read_trace(
+        spans_of(otlp_span(1, asks), otlp_span(2, handoff) | {"name": "handoff to refunds"})
+    )
+    assert (uses_of(reading), reading.missing) == ([("transfer_to_refunds", {}, None)], None)
+    # A tool may have such a name.
+    named = spans_of(
+        otlp_span(1, TOOLS["openinference"] | {"tool.name": "handoff to refunds"})
+        | {"name": "handoff to refunds"}
+    )
+    assert uses_of(read_trace(named)) == [("handoff to refunds", ARGUMENTS, RESULT)]
+
+
+def test_a_streamed_answer_of_logfire_belongs_to_its_request(spans_of):
+    def request(text):
+        parts = [{"type": "text", "content": text}]
+        return {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps([{"role": "user", "parts": parts}]),
+        }
+
+    def streamed(number, text):
+        asks = CHATS["genai"][0] | request(text) | {"logfire.span_type": "log"}
+        return otlp_span(number, asks, times=(number * 100, number * 100))
+
+    asked, other = request("Where is A1?"), request("Where is B2?")
+    both = read_trace(spans_of(otlp_span(1, asked), streamed(2, "Where is A1?")))
+    assert (uses_of(both), both.missing) == ([("lookup", ARGUMENTS, None)], None)
+    (call,) = both.model_calls
+    assert (call.usage.input_tokens, call.model) == (40, "m-2")
+    # A request whose answer did not arrive may have asked for any tool.
+    for spans in (
+        [otlp_span(1, other), streamed(2, "Where is A1?")],
+        [otlp_span(1, asked), otlp_span(2, asked), streamed(3, "Where is A1?")],
+    ):
+        assert "the model's answer" in (read_trace(spans_of(*spans)).missing or "")
+
+
 def test_two_instrumentations_tell_a_call_once(spans_of):
     chat = CHATS["genai"][0]
     outer = {**CHATS["openinference"][0], "llm.token_count.prompt": 40}
