@@ -41,9 +41,10 @@ from kindlm.wording import count, listed_names
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
 
-_CERTIFICATES = "Name them in Dask's configuration, as distributed.comm.tls: https://docs.dask.org"
-
-_ITS_PORT = "Name the port of the scheduler, by default 8786. 8787 is that of its dashboard."
+_NO_SCHEDULER = (
+    "Start one: dask scheduler --port 8786. Name that port, not 8787 of its dashboard. For tls://,"
+    " Dask's configuration has the certificates, as distributed.comm.tls: https://docs.dask.org"
+)
 
 _NO_PLACE = "", 0
 _CONNECT_S = 10.0
@@ -106,24 +107,18 @@ def _client(address: str) -> Result[Client]:
     for name in ("distributed", "distributed.client", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
-    hint = f"Is it running? Start one with: dask scheduler --port {urlsplit(address).port}"
     try:
+        # With a program that is no scheduler, `Client` waits without end.
         security = Security().get_connection_args("client")
-        if address.startswith("tls:") and security["ssl_context"] is None:
-            how, hint = "there are no certificates", _CERTIFICATES
-        elif address.startswith("tcp:") and security["require_encryption"]:
-            how, hint = "Dask's configuration requires encryption", "Write tls:// instead of tcp://"
-        else:
-            # With a program that is no scheduler, `Client` waits without end.
-            asyncio.run(asyncio.wait_for(_greeted(address, security), 2 * _CONNECT_S))
-            return Ok(Client(address, timeout=_CONNECT_S, set_as_default=False, name="kindlm"))
+        asyncio.run(asyncio.wait_for(_greeted(address, security), 2 * _CONNECT_S))
+        return Ok(Client(address, timeout=_CONNECT_S, set_as_default=False, name="kindlm"))
     except (TimeoutError, MemoryError, OverflowError, ValueError):
         # Dask takes the first bytes of any program for a length, and reserves this memory.
-        how, hint = "what listens there is no scheduler", _ITS_PORT
-    except OSError as error:
+        how = "what listens there is no scheduler"
+    except (OSError, TypeError, RuntimeError) as error:  # the last two for missing certificates
         how = str(error)
     message = f"The scheduler {address} cannot be reached: {how}."
-    return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, message, hint))
+    return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, message, _NO_SCHEDULER))
 
 
 async def _greeted(address: str, security: dict[str, Any]) -> None:

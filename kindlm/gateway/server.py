@@ -233,15 +233,9 @@ class _Forwarding:
 
     def _hint(self) -> str:
         """Return what to do about a failed call."""
-        upstream, status = self.upstream, self.status
-        if status in (0, 401, 403) and KEY_HEADER not in self.request.headers:
-            if not upstream.headers:
-                return f"kindlm has no key for this provider: set {upstream.key_variable}"
-            if status:
-                return f"Check the key in {upstream.key_variable} where kindlm runs"
-        if status:
-            return "To see the call and its answer, show this execution with --verbose"
-        return "Check that the provider is reachable from here"
+        if not self.upstream.headers and KEY_HEADER not in self.request.headers:
+            return f"kindlm has no key for this provider: set {self.upstream.key_variable}"
+        return "To see the call and its answer, show this execution with --verbose"
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Forward the request, and stream the answer back."""

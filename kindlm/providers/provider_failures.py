@@ -148,18 +148,11 @@ class Endpoint:
         code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {reason}"
         hint = "The provider rejected the request for the reason in the message"
         match status:
-            case 401:
+            case 401 | 403:
                 code = ErrorCode.PROVIDER_AUTH_ERROR
-                message = f"{title} API key is invalid or missing (401): {reason}"
-                hint = f"Check {key} in your environment or .env file"
-                if not self.base_url and self.key_variable is None:
-                    hint = "Check the variable of the key that the library reads"
-                elif self.key_variable is None:
-                    hint = f"Name the variable that holds the key: {key}"
-            case 403:
-                code = ErrorCode.PROVIDER_AUTH_ERROR
-                message = f"{title} denied access (403): {reason}"
-                hint = f"Check that the key in {key} may use this model"
+                what = "API key is invalid or missing" if status == 401 else "denied access"
+                message = f"{title} {what} ({status}): {reason}"
+                hint = f"Check the key, and whether it may use this model: {key}"
             case 404:
                 hint = f"Check the model's name and {self.address_key}"
             case 408:
@@ -178,10 +171,8 @@ class Endpoint:
             case _ if status >= 500:
                 hint = f"{title} has a problem: try again later, or raise defaults.retries of"
                 hint += " kindlm.yaml"
-            case _ if status < 300:
-                hint = f"Check that {self.address_key} is the API itself: it answers with 200"
             case _ if status < 400:
-                hint = f"{self.address_key} redirects: write where it leads to"
+                hint = f"Check that {self.address_key} is the API itself, and does not redirect"
         return self._failed(
             message,
             hint,

@@ -176,7 +176,7 @@ def test_a_key_that_is_echoed_does_not_show(ask, http):
 def test_a_key_that_is_asked_for_and_not_configured_is_to_be_configured(ask, http):
     (result,), _ = ask(http(401, {"error": "unauthorized"}))
     assert isinstance(result, Err)
-    hint = "Name the variable that holds the key: providers.ollama.apiKeyEnv"
+    hint = "Check the key, and whether it may use this model: providers.ollama.apiKeyEnv"
     assert result.error.hint == f"{hint} (api_key_env of [llm] in kindlm.toml)"
 
 
