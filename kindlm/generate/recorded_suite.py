@@ -7,7 +7,6 @@ recorded results. An agent gets only the messages, and runs its own tools.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -87,7 +86,7 @@ def recorded_suites(
     `origin` describes the source of the recordings. `file` is the path of the suite.
     """
     write = partial(_text, target=target, origin=origin, file=file)
-    tests, left_out = dict[str, Recording](), Counter[tuple[str, str]]()
+    tests, left_out = dict[str, Recording](), dict[str, None]()
     for recording in recordings:
         shown = one_line(recording.name, _LONGEST_NAME)
         name, why = unused(shown, tests, "{} ({})"), recording.missing
@@ -97,15 +96,11 @@ def recorded_suites(
         if why is None:
             tests[name] = recording
         else:
-            left_out[shown, why] += 1
+            left_out[f"{shown}: {why}"] = None
     made = suite_texts([*tests.items()], write) if tests else Ok([])
     assert isinstance(made, Ok), "each alone can be loaded"
     unfinished = [name for name, each in tests.items() if _is_unfinished(each, target)]
-    lines = [
-        f"{name}: {why}" if times == 1 else f"{name} ({times} times): {why}"
-        for (name, why), times in left_out.items()
-    ]
-    return RecordedSuites(made.value, list(tests), unfinished, lines)
+    return RecordedSuites(made.value, list(tests), unfinished, list(left_out))
 
 
 def _why_not(recording: Recording, target: Target) -> str | None:

@@ -431,7 +431,7 @@ def test_an_exported_run_that_gives_no_test_says_why_once(
     was_skipped = "Left out: skipped: The test was skipped."
     skipped_one, without = left_out()
     assert skipped_one == was_skipped
-    assert without.startswith("Left out: repeated (3 times): The trace has no message of a user.")
+    assert without.startswith("Left out: repeated: The trace has no message of a user.")
     assert "a run of kindlm with --contents." in without
     assert left_out("--contents") == [was_skipped]
 
