@@ -10,7 +10,7 @@ import threading
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,7 +26,6 @@ from kindlm.ports import CheckContext, Stage
 from kindlm.scenarios.function_thread import FunctionThread, raise_unless_of_a_test
 from kindlm.scenarios.under_test import Place
 from kindlm.scenarios.verdicts import awaited, raised, returned
-from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import sentence, shown
@@ -172,13 +171,6 @@ class Checks:
     def __bool__(self) -> bool:
         """Raise: kindlm records the results, which may not be known yet."""
         raise TypeError("checks are neither true nor false: t.require(reply).contains(…) stops")
-
-    if not TYPE_CHECKING:  # type checkers know the names
-
-        def __getattr__(self, name: str) -> NoReturn:
-            checks = [each for each in dir(type(self)) if not each.startswith("_")]
-            hint = hint_for(name, checks, "Checks are")
-            raise AttributeError(f'There is no check "{name}". {hint}', name=name)
 
     def equals(self, text: str) -> Self:
         """The answer, or one of several answers, is this text, apart from spaces around both."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import linecache
 import math
 import sys
@@ -133,12 +132,6 @@ class _Checking:
                 way = f"t.require(reply).contains(…), or t.require(reply.text, {message!r})"
                 raise TypeError(f"an answer needs a check: {way}")
             return self._new_checks(what, weight, required=True)
-        if inspect.isawaitable(what):
-            if inspect.iscoroutine(what):
-                what.close()
-            raise TypeError("t.require cannot wait: write t.require(await …), or (… .wait())")
-        if inspect.isroutine(what):
-            raise TypeError(f"t.require was given the function {what.__qualname__}: call it")
         label, where = message or "required", self._recorder.place()
         reason = message or linecache.getline(where.file, where.line or 0).strip() or label
         result = decided(what, "ASSERT_FAILED", reason)

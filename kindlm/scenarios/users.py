@@ -6,7 +6,6 @@ since an agent may answer with anything.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -16,6 +15,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Raised
 from kindlm.model_answers import new_token, why_unread
 from kindlm.ports import Ask, Purpose
 from kindlm.scenarios.under_test import AgentUnderTest, Message, Persona, Reply
+from kindlm.scenarios.verdicts import holds
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
@@ -166,7 +166,7 @@ class SimulatedUser:
                 line = move.message
             messages.append(line.text if isinstance(line, Message) else line)
             replies.append(await agent.send(messages[-1]))
-            if self.stop is not None and _is_true(self.stop(replies[-1])):
+            if self.stop is not None and holds(self.stop(replies[-1])):
                 return ended("stop")
         # The model has not yet seen the last answer, which may reach the goal.
         move = await self._move(ask, agent, may_end=True, is_over=True)
@@ -212,11 +212,3 @@ class SimulatedUser:
                 why, code, hint = f"{why} It: {shown(text)}", ErrorCode.PROVIDER_API_ERROR, None
         hint = hint or "Run it again, or name another model in [llm] of kindlm.toml"
         raise SimulationError(KindlmError(code, f"The user could not be simulated: {why}", hint))
-
-
-def _is_true(result: object) -> bool:
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise TypeError("stop must say at once whether the conversation ends: it is `async`")
-    return bool(result)

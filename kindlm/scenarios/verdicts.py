@@ -57,7 +57,8 @@ def holds(value: object) -> bool | None:
     if isinstance(value, _ALWAYS_TRUE) or inspect.isroutine(value):
         if inspect.iscoroutine(value):
             value.close()  # or Python warns of it, too
-        raise TypeError(f"a {type(value).__name__} is always true: none of it ran")
+        kind = type(value).__name__
+        raise TypeError(f"a {kind} is always true: call it, await it, or write (…).wait()")
     if isinstance(value, Verdict):
         return value.passed
     if isinstance(value, Reply):

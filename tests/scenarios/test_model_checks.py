@@ -255,8 +255,8 @@ def test_a_verdict_that_failed_outweighs_an_undecided_one(
 
 
 UNASKED = {
-    't.require(t.judge(reply, "polite?"))': "cannot wait",
-    't.require(t.agent.send("never"))': "cannot wait",
+    't.require(t.judge(reply, "polite?"))': "await it",
+    't.require(t.agent.send("never"))': "await it",
     'assert t.judge(reply, "polite?")': "was not awaited",
     't.require(t.check(reply).contains("hi"))': "neither true nor false",
     'assert t.check(reply).contains("hi")': "neither true nor false",
