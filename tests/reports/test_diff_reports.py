@@ -282,6 +282,30 @@ def test_a_terminal_shows_the_most_important_first_and_what_to_type(history: His
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"a": "+++++"}, {"a": "!!!!!"}, "1 test got worse, confirmed (by errors alone)"),
+        ({"a": "+++++"}, {"a": "!!!!-"}, "1 test got worse, confirmed"),
+        (
+            {"a": "+++++", "b": "+++++"},
+            {"a": "!!!!!", "b": "-----"},
+            "2 tests got worse, confirmed (1 of them by errors alone)",
+        ),
+        ({"a": "+", "b": "+"}, {"a": "!", "b": "!"}, "2 tests newly failed (by errors alone)"),
+        ({"a": "+++++"}, {"a": "+++!!"}, "1 test may have got worse (by errors alone)"),
+        ({"a": "+++++"}, {"a": "+++--"}, "1 test may have got worse"),
+    ],
+)
+def test_the_verdict_says_which_tests_got_worse_by_errors_alone(
+    history: History, before: dict[str, Any], after: dict[str, Any], said: str
+) -> None:
+    record_run(history, "before", before)
+    record_run(history, "after", after)
+    told = "; ".join(headline_of(compared(history)).reasons)
+    assert told.partition("; the run as a whole")[0] == said
+
+
+@pytest.mark.parametrize(
     ("before", "after", "told"),
     [
         ("-", "+", "NOT WORSE: 1 test improved, one sample"),

@@ -360,6 +360,14 @@ class TestDiff:
         return bool(self.evidence.dropped_checks) and not fell
 
     @property
+    def fell_by_errors(self) -> bool:
+        """Whether all repeats of AFTER that did not pass errored, and no score fell."""
+        if self.after is None or self.evidence.dropped_scores or self.added.n:
+            return False
+        not_passed = self.after.counts.n - self.after.counts.passed
+        return 0 < self.after.errored == not_passed
+
+    @property
     def kind(self) -> Kind:
         """The kind that the test is listed under."""
         match self.evidence.change:

@@ -338,13 +338,17 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
 
 def _news(diff: RunDiff, kinds: Sequence[Kind]) -> Iterator[str]:
     """Yield the numbers of tests of these kinds, with what happened to them."""
-    told = Counter(
-        _NEWS.get(kind) or _what_happened(test)
-        for kind in kinds
-        for test in diff.kinds.get(kind, ())
-    )
-    for what, tests in told.items():
-        yield f"{count(tests, 'test')} {what}"
+    groups = dict[str, list[TestDiff]]()
+    for kind in kinds:
+        for test in diff.kinds.get(kind, ()):
+            groups.setdefault(_NEWS.get(kind) or _what_happened(test), []).append(test)
+    for what, tests in groups.items():
+        errored = sum(
+            test.fell_by_errors for test in tests if test.evidence.change is Change.REGRESSED
+        )
+        some = "" if errored == len(tests) else f"{errored:,} of them "
+        aside = f" ({some}by errors alone)" if errored else ""
+        yield f"{count(len(tests), 'test')} {what}{aside}"
 
 
 _NEWS = {
