@@ -8,9 +8,9 @@ or a result.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.hidden_calls import hidden_calls
@@ -116,17 +116,24 @@ def holds_message(value: Any, sent: str) -> bool:
     return any(it.speaker is Role.USER and it.text == sent for it in read_messages(value))
 
 
+_Key: TypeAlias = tuple[object, ...]
+
+
 class Merging:
     """Merges messages that streams repeat.
 
     Two messages are the same if their ids are. Without ids, they are the same if their content is,
-    and their position among equal messages. Those of one list are always different. The later
-    version replaces the earlier one, whose usage it keeps if it reports none.
+    and their position among equal messages. Graphs give an id to a message that they have already
+    sent without one: so a message with a new id is the earliest equal message that still has none.
+    Those of one list are always different. The later version replaces the earlier one, whose usage
+    it keeps if it reports none.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], ChatMessage] = {}
-        self._news = Counter[tuple[object, ...]]()
+        self._known: dict[_Key, ChatMessage] = {}
+        self._news = Counter[_Key]()
+        self._keys: dict[tuple[str, int], _Key] = {}
+        self._without_id = defaultdict[_Key, list[_Key]](list)
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
@@ -134,21 +141,32 @@ class Merging:
 
     def add(self, messages: Iterable[ChatMessage], *, are_all: bool) -> None:
         """Add all messages so far, or messages that follow those added before."""
-        seen = Counter[tuple[object, ...]]() if are_all else self._news
+        seen = Counter[_Key]() if are_all else self._news
         ids = Counter[str]()
+        without_id = list[tuple[_Key, _Key]]()
         for message in messages:
             calls = tuple(
                 (use.call.id, use.call.name, use.call.malformed or compact_json(use.call.arguments))
                 for use in message.uses
             )
-            content = (message.speaker, message.text, calls, message.answers)
-            key = (message.id, ids[message.id]) if message.id else (*content, seen[content])
+            content: _Key = (message.speaker, message.text, calls, message.answers)
+            key = (*content, seen[content])
             seen[content] += 1
-            ids[message.id or ""] += 1
+            if message.id:
+                name = (message.id, ids[message.id])
+                ids[message.id] += 1
+                if name not in self._keys:
+                    earlier_keys = self._without_id[content]
+                    self._keys[name] = earlier_keys.pop(0) if earlier_keys else name
+                key = self._keys[name]
+            elif key not in self._known:
+                without_id.append((content, key))
             earlier = self._known.get(key)
             if earlier is not None:
                 message = replace(message, spent=later_spent(earlier.spent, message.spent))  # noqa: PLW2901
             self._known[key] = message
+        for content, key in without_id:
+            self._without_id[content].append(key)
 
 
 def calls_of(messages: Iterable[ChatMessage]) -> tuple[ToolUse, ...]:

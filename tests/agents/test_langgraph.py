@@ -537,6 +537,18 @@ class TestThreads:
         (got,), _ = run([node, ("values", {"messages": [SENT, answer]})])
         assert success(got).usage == Usage(10, 1)
 
+    def test_a_message_that_gets_its_id_after_the_update_counts_once(self, run, success):
+        back = ai("", call("c1", "transfer_back"), **used(10, 1))
+        node = ("updates", {"refunds": {"messages": [back, result("c1", "done")]}})
+        one = [back | {"id": "m1"}, result("c1", "done", id="m2")]
+        two = [back | {"id": "m3"}, result("c1", "done", id="m4")]
+        once = [node, ("values", {"messages": [SENT, *one]})]
+        twice = [*once, node, ("values", {"messages": [SENT, *one, *two]})]
+        for events, count in ((once, 1), (twice, 2)):
+            (got,), _ = run(events)
+            assert [use.call.name for use in success(got).tool_uses] == ["transfer_back"] * count
+            assert success(got).usage == Usage(10 * count, count)
+
     def test_calls_within_a_subgraph_count_and_its_texts_do_not(self, run, success):
         first = ai("", call("c1", "search", q="x"), id="m1", **used(10, 1))
         inner = ai("Refunding.", call("c2", "refund", id=1), id="m2", **used(20, 2))
