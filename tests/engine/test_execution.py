@@ -385,6 +385,16 @@ def test_a_check_that_the_end_of_the_time_cuts_off_makes_the_execution_errored(b
     assert finished.error.code is ErrorCode.PROVIDER_TIMEOUT
 
 
+@pytest.mark.usefixtures("impatient_patterns")
+def test_many_slow_arguments_end_with_the_time_of_the_execution(bench, make):
+    slow = {"properties": {"id": {"pattern": "^(a|a)*$"}}}
+    bench.queue(make.reply("", *(make.call(call_id=f"c{n}", id="a" * 60 + "!") for n in range(99))))
+    case = make.case(tools=(make.tool(parameters=slow, default=1),))
+    finished = bench.execute(case, execution_timeout_ms=500)
+    assert finished.error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert len(bench.events("tool.simulated")) < 50
+
+
 def test_a_call_that_the_end_of_the_time_cuts_off_is_recorded_as_failed(bench, make):
     bench.client.never_answers = True
     finished = bench.execute(make.case(), execution_timeout_ms=500)
