@@ -7,7 +7,6 @@ prevents showing an old state: an open file stays readable after it was deleted,
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import socket
@@ -107,13 +106,13 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
         except OSError as error:
             failure = error
     place = host if port is None else f"{host}:{port}"
-    # The message of Python about `bind` would repeat the address.
-    is_unknown = isinstance(failure, socket.gaierror)
-    why = failure.strerror if is_unknown else os.strerror(failure.errno or 0)
-    hint = "Choose another --port; 0 takes a free one."
-    if is_unknown or failure.errno == errno.EADDRNOTAVAIL:
-        hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
-    return Err(broken(f"kindlm cannot listen on {place}: {why}.", hint))
+    return Err(
+        broken(
+            f"kindlm cannot listen on {place}: {failure.strerror}.",
+            "Choose another --port, 0 for a free one, or a --host that is an address of this"
+            " machine.",
+        )
+    )
 
 
 def make_datasette(

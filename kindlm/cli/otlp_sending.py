@@ -43,15 +43,10 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 
 _CHECK = "Check the address, and that the receiver is running."
-_ADDRESS = "Check the address; /v1/traces is added to it."
-_HINTS = {
-    401: "Check the key in OTEL_EXPORTER_OTLP_HEADERS.",
-    403: "Check the key in OTEL_EXPORTER_OTLP_HEADERS.",
-    404: _ADDRESS,
-    405: _ADDRESS,
-    413: "Leave content out: it does not accept spans this large.",
-    415: "It may read protobuf only: pip install 'kindlm[otel]'",
-}
+_REFUSED = (
+    "Check the address, to which /v1/traces is added, and the key in OTEL_EXPORTER_OTLP_HEADERS. If"
+    " it reads protobuf only: pip install 'kindlm[otel]'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +150,14 @@ async def _post(
             status, kind = response.status_code, response.headers.get("content-type", "")
             if 200 <= status < 300:
                 if "html" in kind:  # a web site that has a page at any address
-                    _fail(to, sent, "it answered with a web page", _ADDRESS)
+                    _fail(to, sent, "it answered with a web page", _REFUSED)
                 return rejected_of(kind, response.content)
             if 300 <= status < 400:
-                _fail(to, sent, f"it redirects ({status})", "Name the address that it leads to.")
+                _fail(to, sent, f"it redirects ({status})", _REFUSED)
             reason = to.safe(response.content.decode("utf-8", "replace"))
             why = f"it answered {status}{f': {reason}' if reason else ''}"
-            hint = _HINTS.get(status)
             is_temporary = status in _RETRIED
+            hint = None if is_temporary else _REFUSED
             asked_s = retry_after(response.headers, datetime.now(UTC))
         tries += 1
         if not is_temporary or tries == _TRIES:
