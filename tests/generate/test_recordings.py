@@ -86,8 +86,8 @@ def test_each_trace_is_a_recording_also_in_one_session() -> None:
         (b"\x00\xff", "its format is unknown"),
         (b" \n", "it is empty"),
         (gzip.compress(b"{}", mtime=0), "unpack it"),
-        (b'{"resourceSpans": []}\n{"resourceSpans": [', "(line 2, column 20)"),
-        (b'{\n  "resourceSpans": [\n', "(line 3, column 1)"),
+        (b'{"resourceSpans": []}\n{"resourceSpans": [', "neither JSON nor JSON Lines"),
+        (b'{\n  "resourceSpans": [\n', "neither JSON nor JSON Lines"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(data: bytes, why: str) -> None:

@@ -115,17 +115,13 @@ def _spans_in_file(data: bytes) -> tuple[list[Span], list[str]]:
 
 def _document(text: str) -> list[Any]:
     """Return the JSON value of a file, or those of its lines."""
-    document: list[Any] = []
     try:
-        document.append(parse_json(text))
-    except ValueError as error:
-        for number, line in enumerate(text.split("\n")):
-            try:
-                document += [parse_json(line)] if line.strip() else []
-            except ValueError:
-                if not document:
-                    raise error from None
-                parse_json("\n" * number + line)  # raises an error with the number of the line
+        document = [parse_json(text)]
+    except ValueError:
+        try:
+            document = [parse_json(line) for line in text.split("\n") if line.strip()]
+        except ValueError:
+            raise ValueError("it is neither JSON nor JSON Lines") from None
     require_shallow(document)
     return document
 
