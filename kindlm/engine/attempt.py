@@ -241,12 +241,12 @@ class _Attempt:
         if answers is not None and any(tool.server for tool in tools):
             results = answers.tool_results()
         if results is None:
-            return SimulatedTools(tools, servers.call)
+            return SimulatedTools(tools, self._ports.aside, servers.call)
         recorded = [
             replace(tool, recorded=tuple(results.get(tool.name, ()))) if tool.server else tool
             for tool in tools
         ]
-        return SimulatedTools(recorded)
+        return SimulatedTools(recorded, self._ports.aside)
 
     async def _play(self, script: Script) -> KindlmError | None:
         """Run the script, which converses and checks. Return the error that ended it, if any."""

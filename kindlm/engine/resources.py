@@ -17,6 +17,7 @@ from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
     AgentFactory,
     AnswerSource,
+    Aside,
     Checker,
     Embedder,
     ModelClient,
@@ -50,6 +51,7 @@ class Ports:
     clients: Callable[[ProviderSettings], Result[ModelClient]]
     agents: AgentFactory
     checker: Checker
+    aside: Aside
     baselines: Callable[[Execution], Result[str | None]]
     embedders: Callable[[Suite, str], Result[Embedder]]
     recorder: Recorder

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field
-from itertools import count
+from itertools import count, islice
 from operator import attrgetter
 from typing import Any
 
@@ -33,9 +33,12 @@ from kindlm.ports import (
     AgentFactory,
     AgentRequest,
     AnsweredCall,
+    Aside,
     ToolDefinition,
+    here,
 )
 from kindlm.stored_form import bounded
+from kindlm.strict_json import parts_of
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, Suite, ToolAnswer
 from kindlm.transcript import (
     Message,
@@ -49,6 +52,8 @@ from kindlm.transcript import (
 from kindlm.values import filled
 from kindlm.wording import listed, shown
 
+_PATTERNS = {"pattern", "patternProperties"}
+_SMALL = 200
 _MAX_LISTED = 5
 
 _OF_SERVER = "mcp"
@@ -72,13 +77,14 @@ class SimulatedTools:
     continues, as it would with a real tool that failed.
 
     All tools share one state, which lasts as long as the execution. Calls are answered in order, so
-    a parallel call sees the state that earlier ones set. `definitions` are the tool definitions
-    sent to the model.
+    a parallel call sees the state that earlier ones set. Schemas that can take long are validated
+    `aside`. `definitions` are the tool definitions sent to the model.
     """
 
     def __init__(
         self,
         tools: Sequence[SimulatedTool],
+        aside: Aside = here,
         call_server: Callable[[str, ToolCall], Awaitable[Any]] | None = None,
     ) -> None:
         self._tools: dict[str, SimulatedTool] = {}
@@ -88,6 +94,7 @@ class SimulatedTools:
             parameters = NO_PARAMETERS if tool.parameters is None else tool.parameters
             definitions[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
         self.definitions = tuple(definitions.values())
+        self._aside = aside
         self._call_server = call_server
         self._state: dict[str, Any] = {}
         self._answered: Counter[Hashable] = Counter()
@@ -105,7 +112,7 @@ class SimulatedTools:
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
             return _unmatched(call, "malformed arguments", message)
-        problems = _checked(ToolProblemKind.ARGUMENTS, tool, call.arguments)
+        problems = await self._checked(ToolProblemKind.ARGUMENTS, tool, call.arguments)
         chosen = self._choose(tool, call.arguments)
         if chosen is None and tool.server is not None and self._call_server is not None:
             chosen = ToolAnswer(then=await self._call_server(tool.server, call)), _OF_SERVER
@@ -140,8 +147,42 @@ class SimulatedTools:
             if answer.fault is Fault.MALFORMED:
                 response = _MALFORMED
         elif not (rule == _OF_SERVER and is_error):
-            problems = (*problems, *_checked(ToolProblemKind.RESULT, tool, response))
+            wrong = await self._checked(ToolProblemKind.RESULT, tool, response)
+            problems = (*problems, *wrong)
         return _answered(call, response, rule, problems, delay_s)
+
+    async def _checked(
+        self, kind: ToolProblemKind, tool: SimulatedTool, value: Any
+    ) -> tuple[ToolProblem, ...]:
+        """Return how the arguments or the result of a call break the tool's schema, if any."""
+        schema, name = tool.parameters, "parameters"
+        if kind is ToolProblemKind.RESULT:
+            schema = tool.result_schema
+            name = "resultSchema" if tool.server is None else "outputSchema"
+        if schema is None:
+            return ()
+
+        def find() -> tuple[ToolProblem, ...]:
+            try:
+                issues = schema_issues(schema, value)
+            except UndecidableSchemaError as error:
+                broken = f"it could not be checked: {error}".removesuffix(".")
+            else:
+                if not issues:
+                    return ()
+                broken = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
+            message = f"The {kind.value} of {shown(tool.name)} must fit its {name}: {broken}."
+            return (ToolProblem(kind, message),)
+
+        # Values of many parts and patterns can take long. A property named "pattern" also counts.
+        has_many_parts = len(list(islice(parts_of(value), _SMALL + 1))) > _SMALL
+        has_patterns = any(
+            isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part)
+            for part in parts_of(schema)
+        )
+        if has_many_parts or has_patterns:
+            return await self._aside(find)
+        return find()
 
     def _choose(
         self, tool: SimulatedTool, arguments: Mapping[str, Any]
@@ -179,26 +220,6 @@ class SimulatedTools:
         turn = self._answered[key]
         self._answered[key] += 1
         return min(turn, length - 1)
-
-
-def _checked(kind: ToolProblemKind, tool: SimulatedTool, value: Any) -> tuple[ToolProblem, ...]:
-    """Return how the arguments or the result of a call break the tool's schema, if any."""
-    schema, name = tool.parameters, "parameters"
-    if kind is ToolProblemKind.RESULT:
-        schema = tool.result_schema
-        name = "resultSchema" if tool.server is None else "outputSchema"
-    if schema is None:
-        return ()
-    try:
-        issues = schema_issues(schema, value)
-    except UndecidableSchemaError as error:
-        broken = f"it could not be checked: {error}".removesuffix(".")
-    else:
-        if not issues:
-            return ()
-        broken = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
-    message = f"The {kind.value} of {shown(tool.name)} must fit its {name}: {broken}."
-    return (ToolProblem(kind, message),)
 
 
 def _unmatched(
@@ -281,7 +302,6 @@ class Tools:
         slowest_s = 0.0
         for call in calls:
             answered.append(await self._answer(call))
-            await asyncio.sleep(0)  # slow schemas of many calls must not stop timeouts
             slowest_s = max(slowest_s, answered[-1].delay_s)
         if slowest_s:
             await self._clock.sleep(slowest_s)

@@ -310,6 +310,8 @@ class _Session:
             baselines=baselines.text,
             embedders=embedders,
             checker=checker,
+            # The checker's thread: patterns and schemas in parallel would share a time limit.
+            aside=checker.aside,
             recorder=self.recorder,
             clock=Clock(),
             transcripts=transcripts,

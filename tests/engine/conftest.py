@@ -253,6 +253,7 @@ class Bench:
                 Ok(self.agent) if self.no_agent is None else Err(self.no_agent)
             ),
             checker=checker,
+            aside=CheckRunner().aside,
             baselines=lambda execution: Ok(None),
             embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),

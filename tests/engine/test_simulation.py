@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kindlm.checks import CheckRunner
 from kindlm.engine.simulation import SimulatedTools
 from kindlm.ports import AnsweredCall, ToolDefinition
 from kindlm.suite import Fault, RecordedAnswer, SimulatedTool, ToolAnswer
@@ -291,13 +292,37 @@ UNIQUE = {"required": ["ok"], "properties": {"l": {"uniqueItems": True}}}
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"),
+    ("tool", "arguments", "turns_meanwhile"),
     [
-        (SimulatedTool("t", parameters=BOUNDED, has_default=True), {"id": VICTIM}),
-        (SimulatedTool("t", answers=(ToolAnswer(then={"id": VICTIM}),), result_schema=BOUNDED), {}),
-        (SimulatedTool("t", parameters=UNIQUE, has_default=True), {"l": [*range(20_000)]}),
+        (SimulatedTool("t", parameters=BOUNDED, has_default=True), {"id": VICTIM}, True),
+        (
+            SimulatedTool("t", answers=(ToolAnswer(then={"id": VICTIM}),), result_schema=BOUNDED),
+            {},
+            True,
+        ),
+        (SimulatedTool("t", parameters=UNIQUE, has_default=True), {"l": [*range(20_000)]}, True),
+        (SimulatedTool("t", parameters=RESULT, has_default=True), {"ok": 1}, False),
     ],
 )
 @pytest.mark.usefixtures("impatient_patterns")
-def test_a_slow_schema_is_a_problem(tool: SimulatedTool, arguments: dict[str, Any]) -> None:
-    assert len(answer_of(tool, arguments).use.problems) == 1
+def test_the_loop_turns_while_a_slow_schema_is_validated(
+    tool: SimulatedTool, arguments: dict[str, Any], turns_meanwhile: bool
+) -> None:
+    finished: list[str] = []
+
+    async def other_work() -> None:
+        finished.append("other")
+
+    async def answering() -> None:
+        answer = await SimulatedTools([tool], CheckRunner().aside).answer(
+            ToolCall("c", "t", arguments)
+        )
+        finished.append("answer")
+        assert len(answer.use.problems) == 1
+
+    async def both() -> None:
+        await asyncio.gather(answering(), other_work())
+
+    asyncio.run(both())
+
+    assert finished == (["other", "answer"] if turns_meanwhile else ["answer", "other"])

@@ -27,7 +27,7 @@ class _NothingRecorded:
 def make_calls(clock: Clock, deadline: Deadline, *, retries: int = 0) -> Calls:
     """Return what makes the calls of an attempt; to be made in the task that it may cut off."""
     nothing: dict[str, Any] = dict.fromkeys(
-        ["clients", "agents", "checker", "baselines", "embedders"]
+        ["clients", "agents", "checker", "aside", "baselines", "embedders"]
     )
     recorder = _NothingRecorded()
     ports = Ports(**nothing, recorder=recorder, clock=clock)  # type: ignore[arg-type]
