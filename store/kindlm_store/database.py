@@ -284,6 +284,8 @@ def translated(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         # SQLite's message quotes damaged text.
         raise CorruptDatabaseError(path, "is damaged (its names are not UTF-8)") from error
+    except OverflowError as error:
+        raise CorruptDatabaseError(path, "is damaged (no position is left)") from error
 
 
 @contextmanager

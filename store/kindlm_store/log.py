@@ -23,15 +23,12 @@ from kindlm_store.database import (
 )
 from kindlm_store.new_event import Append, NewEvent, redacted, require_name
 from kindlm_store.projecting import Progress, Projection, Projector, projection_errors
-from kindlm_store.reading import SELECT, Head, RecordedEvent, last_position
+from kindlm_store.reading import SELECT, Head, RecordedEvent
 from kindlm_store.schema_check import SchemaGuard
-from kindlm_store.store_errors import CorruptDatabaseError, OpenError, StoreClosedError
+from kindlm_store.store_errors import OpenError, StoreClosedError
 from kindlm_store.writer import Ticket, Writer
 
 Answer = TypeVar("Answer")
-
-_LAST_POSITION = 2**62
-"""Appends come nowhere near this position; SQLite's last one is twice as far."""
 
 
 @dataclass(eq=False)
@@ -73,7 +70,7 @@ class EventLog:
         projections, which `rebuild` makes again.
 
         Raises `ForeignSchemaError` if a trigger, view, index or table differs from what this code
-        creates, and `OpenError` if the file is no event log, or no event may fit behind its last.
+        creates, and `OpenError` if the file is no event log.
         """
         file = Path(path)
         with ExitStack() as unused:
@@ -82,11 +79,6 @@ class EventLog:
                 guard = SchemaGuard(file, projections, repair=repair)
                 with snapshot(connection, file):
                     guard.check(connection)
-                    if (last := last_position(connection)) > _LAST_POSITION:
-                        reason = (
-                            f"another program's event at position {last:,} leaves no room for more"
-                        )
-                        raise CorruptDatabaseError(file, f"is damaged ({reason})")
                 use_wal(connection, file)
                 projector = Projector(connection, projections)
                 projector.update(file)
