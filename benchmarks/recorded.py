@@ -63,7 +63,7 @@ def record_history(
     The last run has `latest_tests` executions if given. With `latest_fails`, all of them fail, as
     in an outage. With `retried`, one in ten executions of each run fails at first and is retried.
     """
-    with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as log:
+    with EventLog.open(path, projections=PROJECTIONS) as log:
         asyncio.run(_record(log, runs, tests, latest_tests or tests, latest_fails, retried))
         with closing(log.reader()) as reader:
             count: int = reader.execute("SELECT max(seq) FROM events").fetchone()[0]

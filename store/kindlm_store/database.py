@@ -30,7 +30,8 @@ from kindlm_store.store_errors import (
 
 _log = logging.getLogger(__name__)
 
-Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
+SYNCHRONOUS = "FULL"
+"""SQLite's setting that survives a power cut."""
 
 _READ_WAIT = 60.0
 """Seconds a reader waits for a lock; in WAL mode, only recovery and setup exclude readers."""
@@ -56,7 +57,7 @@ FORKED = "the event log was opened before this process was forked: open it again
 """A forked process has no writer thread, and must not use SQLite connections of its parent."""
 
 
-def open_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+def open_writer(path: Path) -> sqlite3.Connection:
     """Return a write connection to an event log; create or migrate the file if needed.
 
     Raises `OpenError` if it can be no event log, or cannot be written.
@@ -66,18 +67,18 @@ def open_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         if _state_of(path) != "ready":
             with setup_lock(path):
                 if _state_of(path) != "ready":
-                    _set_up(path, synchronous)
-        return _connect_writer(path, synchronous)
+                    _set_up(path)
+        return _connect_writer(path)
 
 
-def _connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+def _connect_writer(path: Path) -> sqlite3.Connection:
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise OpenError(path, "cannot be written: the file or its folder is read-only")
     connection = sqlite3.connect(
         path, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
     )
     for pragma in (
-        f"synchronous = {synchronous}",
+        f"synchronous = {SYNCHRONOUS}",
         "secure_delete = ON",
         "recursive_triggers = ON",
         # In a file, pages for a rollback to a savepoint would be written once more.
@@ -256,11 +257,11 @@ def _state_of(path: Path) -> Literal["missing", "empty", "older", "ready"]:
     return "older" if version < schema.VERSION else "ready"
 
 
-def _set_up(path: Path, synchronous: Synchronous) -> None:
+def _set_up(path: Path) -> None:
     """Create or migrate the file; the caller holds the setup lock."""
     # Recorded conversations are private; SQLite gives the WAL the same mode.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(_connect_writer(path, synchronous)) as connection:
+    with closing(_connect_writer(path)) as connection:
         connection.execute("PRAGMA encoding = 'UTF-8'")
         connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
         if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:

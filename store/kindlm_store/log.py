@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kindlm_store.canonical import hash_text
-from kindlm_store.database import (
-    FORKED,
-    Synchronous,
-    open_reader,
-    open_writer,
-    snapshot,
-    translated,
-    use_wal,
-)
+from kindlm_store.database import FORKED, open_reader, open_writer, snapshot, translated, use_wal
 from kindlm_store.new_event import Append, NewEvent, redacted, require_name
 from kindlm_store.projecting import Progress, Projection, Projector, projection_errors
 from kindlm_store.reading import SELECT, Head, RecordedEvent
@@ -57,7 +49,6 @@ class EventLog:
         projections: Sequence[Projection] = (),
         redact: Callable[[str], str] | None = None,
         keep: Collection[str] = (),
-        synchronous: Synchronous = "FULL",
         repair: bool = False,
     ) -> Self:
         """Open an event log for reading and writing; create it if the file does not exist.
@@ -65,16 +56,15 @@ class EventLog:
         Missing and older `projections`, and those behind the events, are folded now. `redact`
         removes secrets from strings, as `Redactor` does. It is a pure function, and finds them also
         in the JSON form of a payload and among other texts. `keep` are names and whole strings of
-        payloads that stay, a program's own words; it does not apply to a `Text`. `synchronous` is
-        SQLite's setting: FULL survives a power cut. `repair` allows changed tables and views of
-        projections, which `rebuild` makes again.
+        payloads that stay, a program's own words; it does not apply to a `Text`. `repair` allows
+        changed tables and views of projections, which `rebuild` makes again.
 
         Raises `ForeignSchemaError` if a trigger, view, index or table differs from what this code
         creates, and `OpenError` if the file is no event log.
         """
         file = Path(path)
         with ExitStack() as unused:
-            connection = unused.enter_context(closing(open_writer(file, synchronous)))
+            connection = unused.enter_context(closing(open_writer(file)))
             with translated(file):
                 guard = SchemaGuard(file, projections, repair=repair)
                 with snapshot(connection, file):

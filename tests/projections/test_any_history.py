@@ -398,9 +398,7 @@ def test_any_history_is_folded_without_error_and_rebuilt_the_same(
     """Wherever the batches end."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        EventLog.open(
-            Path(folder) / "kindlm.db", projections=PROJECTIONS, synchronous="OFF"
-        ) as log,
+        EventLog.open(Path(folder) / "kindlm.db", projections=PROJECTIONS) as log,
     ):
         for append in appends:
             log.submit(append)
@@ -438,9 +436,7 @@ def test_histories_that_were_purged_have_the_same_tables_in_whatever_order_they_
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
         one, other, forwards, backwards = (
             opened.enter_context(
-                EventLog.open(
-                    Path(folder) / f"{name}.db", projections=PROJECTIONS, synchronous="OFF"
-                )
+                EventLog.open(Path(folder) / f"{name}.db", projections=PROJECTIONS)
             )
             for name in ("one", "other", "forwards", "backwards")
         )

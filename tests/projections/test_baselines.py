@@ -87,9 +87,7 @@ def arrived(entries: Sequence[Entry], *, together: bool) -> tuple[list[Row], lis
     appends = [Append(f"journal/{entry.journal}", (entry.event(),)) for entry in entries]
     with (
         tempfile.TemporaryDirectory() as folder,
-        EventLog.open(
-            Path(folder) / "kindlm.db", projections=PROJECTIONS, synchronous="OFF"
-        ) as log,
+        EventLog.open(Path(folder) / "kindlm.db", projections=PROJECTIONS) as log,
     ):
         if together and appends:
             log.submit(*appends).result()

@@ -457,7 +457,7 @@ class History:
         self.journal = journal
         if write is not None and not path.exists():
             path.write_bytes(_file(write))
-        self.log = EventLog.open(path, projections=PROJECTIONS, synchronous="OFF")
+        self.log = EventLog.open(path, projections=PROJECTIONS)
         self._readers: list[Any] = []
 
     def run(self, run: str = "k3f9x2ab", **started: Any) -> RunWriter:

@@ -132,7 +132,7 @@ def test_what_cannot_be_recorded_is_not_erased(log: EventLog) -> None:
 @pytest.mark.parametrize("copies", [1, 40, 2_000])
 def test_nothing_of_it_stays_on_the_disk(path: Path, copies: int) -> None:
     marks = [secrets.token_hex(12) for _ in range(300)]
-    with EventLog.open(path, synchronous="OFF") as log:
+    with EventLog.open(path) as log:
         for number, mark in enumerate(marks):
             log.append(f"run/{number % 3}", [said(mark * (1 + number * copies // 300))])
         with closing(log.reader()) as reader:

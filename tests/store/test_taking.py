@@ -101,7 +101,7 @@ def empty() -> bytes:
     """The file of a log without events: to make its tables takes longer than most tests."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "empty.db"
-        EventLog.open(path, projections=[SAID], synchronous="OFF").close()
+        EventLog.open(path, projections=[SAID]).close()
         return path.read_bytes()
 
 
@@ -109,7 +109,7 @@ def empty() -> bytes:
 def opened(path: Path) -> Iterator[EventLog]:
     if not path.exists():
         path.write_bytes(empty())
-    with EventLog.open(path, projections=[SAID], synchronous="OFF") as log:
+    with EventLog.open(path, projections=[SAID]) as log:
         yield log
 
 

@@ -116,7 +116,7 @@ def test_however_it_is_split_and_repeated_it_is_the_same_log(
     here: History, tmp_path_factory: pytest.TempPathFactory, most: int, twice: list[bool]
 ) -> None:
     path = tmp_path_factory.mktemp("split") / "team.db"
-    with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as server:
+    with EventLog.open(path, projections=PROJECTIONS) as server:
         sent = packed(here.log, {}, most=most)
         assert len(sent) > 1
         for body, again in zip(sent, twice, strict=False):
@@ -177,7 +177,7 @@ def test_whatever_is_changed_nothing_of_it_is_stored(
 ) -> None:
     first, second, *others = packed(here.log, {}, most=6_000)
     path = tmp_path_factory.mktemp("changed") / "team.db"
-    with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as server:
+    with EventLog.open(path, projections=PROJECTIONS) as server:
         assert isinstance(take(server, first), PushAnswer)
         before, lines = facts(server), lines_of(second)
         change(data, lines)
