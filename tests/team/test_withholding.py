@@ -18,7 +18,7 @@ from recorded_history import History
 
 from kindlm.cli.app import run
 from kindlm.events import EVENTS
-from kindlm.events.codec import Payload, new_event, stored_fields
+from kindlm.events.codec import Payload, classes_in, new_event, stored_fields
 from kindlm.events.execution_events import (
     PaceReason,
     ProviderPaced,
@@ -249,7 +249,7 @@ def keys_of(kind: type, path: str = "") -> Iterator[str]:
         shown, key = str(field.annotation), f"{path}{field.key or ''}"
         if "Sequence" in shown or "tuple" in shown:
             key += "[]"
-        parts = [part for part in field.parts if is_dataclass(part)]
+        parts = [part for part in classes_in(field.annotation) if is_dataclass(part)]
         if parts:
             yield from keys_of(parts[0], f"{key}." if field.key else path)
         elif "Mapping" in shown:
@@ -276,7 +276,7 @@ def words_of(kind: type, path: str = "") -> Iterator[tuple[str, str]]:
             key += "[]"
         if get_origin(field.annotation) is Literal:
             yield from ((key, word) for word in get_args(field.annotation))
-        for part in field.parts:
+        for part in classes_in(field.annotation):
             if issubclass(part, StrEnum):
                 yield from ((key, word.value) for word in part)
             else:
