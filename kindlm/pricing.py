@@ -144,7 +144,8 @@ def matching_name(model: str, names: Collection[str]) -> str | None:
 def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     if provider == "vertex":
         model = model.removeprefix("google/")  # the publisher
-    found = _listed(provider, model)
+    # LiteLLM puts the provider before the model: `openai/gpt-4o`.
+    found = _listed(provider, model) or _listed(provider, model.removeprefix(f"{provider}/"))
     if found is None:
         return Cost()
     extras = usage.extras or Extras()

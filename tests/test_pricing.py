@@ -93,6 +93,10 @@ def test_what_is_not_known_is_not_zero(provider, model, usage):
     assert PriceTable({}).cost(provider, model, usage) == Cost(None, CostSource.UNKNOWN)
 
 
+def test_the_name_of_another_provider_before_a_model_makes_it_another_model():
+    assert PriceTable({}).cost("openai", "azure/gpt-4o", MILLION).usd is None
+
+
 def test_some_providers_charge_for_the_request_too():
     assert PriceTable({}).cost("perplexity", "sonar", MILLION).usd == 1.0 + 1.0 + 0.012
 
@@ -163,6 +167,8 @@ def test_the_model_that_answered_counts_before_the_name_asked_for():
             "gemini-2.5-flash",
         ),
         ("pydantic-ai", "google:gemini-2.5-flash", None, "google", "gemini-2.5-flash"),
+        ("openai", "openai/gpt-4o", None, "openai", "gpt-4o"),
+        ("openai", "eu", "openai/gpt-4o", "openai", "gpt-4o"),
         (
             "anthropic-bedrock",
             "claude-sonnet-4-5-20250929",

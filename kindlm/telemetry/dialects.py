@@ -64,12 +64,6 @@ _KIND_OF = {value: kind for kind, values in _KINDS.items() for value in values}
 
 _ONLY_OF_TOOLS = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
-_HANDOFF = "handoff to "
-"""How the names of handoffs begin, which OpenInference reports as tools without a name.
-
-The answer of the model has the call.
-"""
-
 _TYPES = ("langfuse.observation.type", "langsmith.span.kind", "lmnr.span.type", "mlflow.spanType")
 """Attributes that kindlm reads only to notice a tool call, which has the name of its span."""
 
@@ -193,11 +187,20 @@ def kind_of(span: Span) -> Kind:
     for value in (attributes.get(name) for name in _KIND_ATTRIBUTES):
         if isinstance(value, str) and value.lower() in _KIND_OF:
             kind = _KIND_OF[value.lower()]
-            is_handoff = span.name.startswith(_HANDOFF) and fact(span, "tool") is None
-            return Kind.OTHER if kind is Kind.TOOL and is_handoff else kind
+            return Kind.AGENT if kind is Kind.TOOL and _only_repeats_calls(span) else kind
     # Early versions of pydantic-ai wrote no operation.
     is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
     return Kind.TOOL if is_call else Kind.OTHER
+
+
+def _only_repeats_calls(span: Span) -> bool:
+    """Return whether a span of a tool is about calls that other spans report.
+
+    Google ADK has one for the calls of an answer with several. OpenInference has one without a name
+    for each handoff of the OpenAI Agents SDK.
+    """
+    name = fact(span, "tool")
+    return name == "(merged tools)" or (name is None and span.name.startswith("handoff to "))
 
 
 def tools_called(span: Span) -> list[str]:

@@ -197,8 +197,10 @@ def _agree(one: Any, other: Any) -> bool:
 
 def _model_call(group: Group) -> TracedCall:
     provider = _first(group, dialects.text_fact, "provider")
+    if provider == "strands-agents":  # which names itself as the provider
+        provider = None
     return TracedCall(
-        None if provider == "strands-agents" else provider,  # which names itself as the provider
+        None if provider is None else dialects.PROVIDERS.get(provider, provider),
         _first(group, dialects.text_fact, "model"),
         Usage(
             _first(group, dialects.tokens, "input tokens"),

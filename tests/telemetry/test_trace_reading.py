@@ -311,6 +311,13 @@ def test_a_handoff_of_openinference_is_the_call_of_the_model_without_arguments(s
     assert uses_of(read_trace(named)) == [("handoff to refunds", ARGUMENTS, RESULT)]
 
 
+def test_the_span_of_google_adk_for_several_calls_is_no_further_call(spans_of):
+    merged = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "(merged tools)"}
+    spans = [CHATS["genai"][0], TOOLS["genai"], merged]
+    reading = read_trace(spans_of(*(otlp_span(n, span) for n, span in enumerate(spans, start=1))))
+    assert (uses_of(reading), reading.missing) == ([CALL], None)
+
+
 def test_a_streamed_answer_of_logfire_belongs_to_its_request(spans_of):
     def request(text):
         parts = [{"type": "text", "content": text}]
@@ -555,8 +562,13 @@ def test_results_in_the_form_of_bedrock_are_read(spans_of, status, content, resp
 @pytest.mark.parametrize(
     "key", ["gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"]
 )
-@pytest.mark.parametrize(("system", "provider"), [("openai", "openai"), ("strands-agents", None)])
-def test_the_name_of_a_framework_is_no_provider_whose_prices_count(spans_of, key, system, provider):
+@pytest.mark.parametrize(
+    ("system", "provider"),
+    [("openai", "openai"), ("strands-agents", None), ("gcp.gen_ai", "gemini"), ("x_ai", "xai")],
+)
+def test_a_provider_has_the_name_that_prices_have_and_a_framework_is_none(
+    spans_of, key, system, provider
+):
     chat = {"gen_ai.operation.name": "chat", key: system, **ENDS}
     (call,) = read_trace(spans_of(otlp_span(1, chat))).model_calls
     assert call.provider == provider
