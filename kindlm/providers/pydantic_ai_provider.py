@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
 _INSTALL = "Install it: pip install 'kindlm[models]'"
-_EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _NO_KEY = "unused"
 _ONE_TRY = {"AWS_MAX_ATTEMPTS": "1"}
 """boto3 reads the number of tries only from the environment."""
@@ -112,16 +111,11 @@ class PydanticAiClient:
             return Ok(self._models[name])
 
     def _unmade(self, name: str, error: BaseException) -> KindlmError:
-        provider, message = name.partition(":")[0], self._endpoint.without_key(str(error))
-        if isinstance(error, ImportError):
-            extra = match[1] if (match := _EXTRA.search(message)) else provider
-            hint = f"{_INSTALL} 'pydantic-ai-slim[{extra}]'"
-            message = f"A package for {name} is not installed"
-            return KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
-        code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or name it"
-        if message.startswith("Unknown"):
-            code, hint = ErrorCode.PROVIDER_NOT_FOUND, "Write it like google:gemini-2.5-pro"
-        reason = message.partition(" To try Pydantic AI")[0]
+        """Return the error of a model that cannot be made; the library's own words say why."""
+        reason = self._endpoint.without_key(str(error)).partition(" To try Pydantic AI")[0]
+        is_absent = isinstance(error, ImportError) or reason.startswith("Unknown")
+        code = ErrorCode.PROVIDER_NOT_FOUND if is_absent else ErrorCode.PROVIDER_AUTH_ERROR
+        hint = "Write it like google:gemini-2.5-pro, install its package, and set its key"
         return KindlmError(code, f"Pydantic AI cannot call {name}: {reason}", hint)
 
     async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
