@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from textwrap import fill, shorten
+from textwrap import fill
 
 import typer
 
@@ -19,9 +19,6 @@ _IN_CHECKOUT = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 _SECTION = re.compile(r"^### (\w+)\n\n\*\*(\d+)\.\*\* (.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-
-_NARROWEST = 20
-"""The fewest characters of a meaning in the list; a narrower terminal wraps its lines."""
 
 
 def explain_command(
@@ -36,8 +33,8 @@ def explain_command(
     width = min(shutil.get_terminal_size().columns, 100)
     if code is None:
         first = {f"{number} {name}": text for name, (number, text) in errors.items()}
-        typer.echo("\n".join(["Errors:", *_table(first, width)]))
-        typer.echo("\n".join(["\nFailed checks:", *_table(failures, width)]))
+        typer.echo("\n".join(["Errors:", *_table(first)]))
+        typer.echo("\n".join(["\nFailed checks:", *_table(failures)]))
         return
     numbers = {number: name for name, (number, _) in errors.items()}
     name = numbers.get(code, code.upper().replace("-", "_"))
@@ -51,13 +48,12 @@ def explain_command(
         refuse(f'There is no code "{code}".', "List all codes: kindlm explain")
 
 
-def _table(texts: Mapping[str, str], width: int) -> Iterator[str]:
+def _table(texts: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each code, with the beginning of its meaning."""
-    names = max(map(len, texts))
-    left = max(width - names - 4, _NARROWEST)
+    width = max(map(len, texts))
     for name, text in texts.items():
         beginning = re.split(r"[.:;](?:\s|\Z)", text, maxsplit=1)[0]
-        yield f"  {name:{names}}  {shorten(beginning, left, placeholder=' …')}"
+        yield f"  {name:{width}}  {beginning}"
 
 
 def _wrapped(text: str, width: int) -> str:
