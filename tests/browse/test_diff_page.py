@@ -76,7 +76,7 @@ def test_what_people_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("run/nope", 404, "This history has nothing with that name."),
+        ("run/nope", 404, "There is no run 'nope'."),
         ("execution/nope", 404, "This history has nothing with that name."),
         ("/-/kindlm/absent/runs", 404, "absent is not a kindlm history."),
         ("/-/kindlm/%3Cscript%3E/runs", 404, "is not a kindlm history."),

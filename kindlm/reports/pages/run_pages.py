@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.errors import Err
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
@@ -116,19 +116,15 @@ _EXPLAINED = 50
 """How many failed tests are grouped by cause; the others only link to their executions."""
 
 
-def run_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
-    """Return the page of a run or a group of shards, None if no run has that name.
+def run_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
+    """Return the page of a run or a group of shards, or why there is none.
 
-    If the shards of a group are not parts of one run, the page says why. The page updates itself
-    while the run is in progress.
+    The page updates itself while the run is in progress.
     """
     found = find_run_or_group(db, asked.name)
-    if isinstance(found, Ok):
-        return run_document(RunView(db, found.value), asked.page)
-    if found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR:
-        title = "These shards are not one run"
-        return notice_page(title, found.error.message, found.error.hint)
-    return None
+    if isinstance(found, Err):
+        return notice_page("Not found", found.error.message, found.error.hint, status=404)
+    return run_document(RunView(db, found.value), asked.page)
 
 
 def run_document(
