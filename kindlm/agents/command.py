@@ -18,14 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from kindlm.agents.reply_parts import (
-    ABSENT,
-    AGENT_RULE,
-    UnreadableReply,
-    compact_json,
-    first_warnings,
-    not_decoded,
-)
+from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, UnreadableReply, compact_json, not_decoded
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     LocalSandbox,
@@ -89,7 +82,7 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
     reports_tools = bool(uses) or value is not ABSENT
     if problems:
         uses.append(ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
-    warnings = [*first_warnings(problems, _MAX_WARNINGS), *call_warnings(uses)]
+    warnings = [*problems[:_MAX_WARNINGS], *call_warnings(uses)]
     warnings = [*not_decoded(raw, PRINT_UTF_8), *warnings]
     if value is not ABSENT and text:
         warnings.append("other output beside output_json is not part of the answer")

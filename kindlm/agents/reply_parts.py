@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, path_parts, value_at
 from kindlm.strict_json import compact_json
 from kindlm.wires import UnreadableReply
-from kindlm.wording import count
 
 __all__ = ["ABSENT", "PATH", "UnreadableReply", "compact_json", "first_text", "lookup"]
 
@@ -90,12 +88,6 @@ def refuse_more(number: int, most: int, things: str) -> None:
     if number > most:
         reason = f"it has more than {most:,} {things}"
         raise UnreadableReply(reason, "Check whether the agent is caught in a loop")
-
-
-def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:
-    """Return the first warnings, and the number of further ones."""
-    more = len(found) - most
-    return (*found[:most], *((f"and {count(more, 'more problem')} of that kind",) * (more > 0)))
 
 
 _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, first_text, first_warnings, lookup
+from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, first_text, lookup
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS
 from kindlm.matching import path_parts, value_at
@@ -98,6 +98,7 @@ _TOOL = re.compile(r"tool(?!tip|bar)|function", re.IGNORECASE)
 """A word of the type of a call; toolbars and tooltips are parts of pages."""
 
 _MAX_WARNINGS = 3
+"""The most warnings of this kind; those about the first calls show what is wrong."""
 
 
 @lru_cache(maxsize=1000)
@@ -321,7 +322,7 @@ def tool_result(entry: Mapping[str, Any], keys: Iterable[str] = RESPONSES) -> An
 
 
 def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
-    """Return warnings about calls without a name or without readable arguments."""
+    """Return the first warnings about calls without a name or without readable arguments."""
     found = list[str]()
     for index, use in enumerate(uses):
         if use.call.name == UNNAMED:
@@ -329,7 +330,7 @@ def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
         if use.call.malformed is not None:
             called = f"tool call {index}, {shown(use.call.name)}"
             found.append(f"the arguments of {called}, are not a JSON object")
-    return first_warnings(found, _MAX_WARNINGS)
+    return tuple(found[:_MAX_WARNINGS])
 
 
 def tool_name(*values: Any) -> str | None:

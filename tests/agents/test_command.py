@@ -124,8 +124,7 @@ def test_a_json_answer_without_its_value_is_an_error(run, failure, more):
 
 def test_many_lines_that_are_nearly_reports_make_few_warnings():
     reply = printed_reply('{"kindlm": "tool"}\n' * 1000, 1.0)
-    assert len(reply.warnings) == 7
-    assert "995 more" in reply.warnings[5]
+    assert len(reply.warnings) == 6
     assert len(reply.tool_uses) == 1
 
 
