@@ -186,7 +186,9 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     whole = [len(form) for form in forms if encoded.startswith(form)]
     assume(any(MIN_LENGTH <= length <= cut for length in whole))
     redacted = Redactor([secret])(f"{before} {encoded[:cut]}{end}")
-    assert encoded[:MIN_LENGTH] not in redacted.removeprefix(f"{before} ")
+    # The mark itself may contain the secret's beginning, such as that of "redacted0".
+    left = redacted.removeprefix(f"{before} ").split("[redacted]")
+    assert not any(encoded[:MIN_LENGTH] in part for part in left)
     assert "[redacted]" in redacted
 
 
