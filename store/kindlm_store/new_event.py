@@ -191,15 +191,13 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One or more events to append to one stream.
+    """One or more events to append to one stream; `seal` seals it afterwards.
 
-    `expected_version` is that of the stream before them, None for any. `seal` seals the stream
-    afterwards, so that it accepts no more events.
+    A sealed stream accepts no more events.
     """
 
     stream: str
     events: Sequence[NewEvent]
-    expected_version: int | None = None
     seal: bool = False
 
 
