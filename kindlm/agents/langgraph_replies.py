@@ -312,11 +312,6 @@ def read_value(value: Any, sent: Sent) -> AgentReply:
     return draft.reply()
 
 
-def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
-    """Read the items of a graph's stream in Python; raises like `GraphDraft.reply`."""
-    return assemble(GraphDraft(sent), (Frame("message", "", piece) for piece in pieces)).reply
-
-
 _OF_OTHERS = ("values|", "messages", "metadata")
 """Events with calls of others, in pieces, or without calls."""
 
@@ -343,7 +338,7 @@ class RunDraft(GraphDraft):
                 # The path of a subgraph follows the name of the event.
                 nodes = {"": nodes} if "messages" in nodes else nodes
                 self.add_update(nodes, is_inner="|" in kind)
-            case ("error", _) | (_, NotJson()) | ("values" | "updates", list()):
+            case ("error" | "message", _) | (_, NotJson()) | ("values" | "updates", list()):
                 GraphDraft.take(self, frame, number)
             case str(kind), data if not kind.startswith(_OF_OTHERS):
                 self.updates.append(("", {kind: read_json(data)}))
@@ -353,3 +348,11 @@ class RunDraft(GraphDraft):
         has_earlier = self.sent.has_history and self.states > 1
         self.add_steps(self.about, self.first if has_earlier else None)
         return ParsedAnswer(self.reply())
+
+
+def read_parts(parts: Iterable[tuple[str, Any]], sent: Sent) -> AgentReply:
+    """Read the parts of a graph's stream in Python: the name of an event, or `message`, and data.
+
+    Raises like `GraphDraft.reply`.
+    """
+    return assemble(RunDraft(sent), (Frame(name, "", data) for name, data in parts)).reply

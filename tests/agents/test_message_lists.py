@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
+from kindlm.agents.langgraph_replies import Sent, read_parts, read_value
 from kindlm.transcript import UNNAMED
 
 ASKED = {"role": "user", "content": "Refund A1."}
@@ -73,7 +73,7 @@ def test_messages_of_one_list_are_different_whatever_their_ids() -> None:
     messages = [{"type": "ai", "id": "m", "content": "", "tool_calls": [call]} for call in calls]
     state = {"messages": [ASKED, *messages, {"type": "ai", "id": "m", "content": "Done."}]}
     sent = Sent("Refund A1.")
-    for reply in (read_value(state, sent), read_pieces([state, state], sent)):
+    for reply in (read_value(state, sent), read_parts([("values", state)] * 2, sent)):
         assert [use.call.name for use in reply.tool_uses] == ["look", "refund"]
         assert reply.text == "Done."
 

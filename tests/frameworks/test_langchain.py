@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
 
 NEEDS = ("langchain", "langchain_openai")
 
 
-def _agent(**more):
+def _agent(tools=(lookup_order,), **more):
     from langchain.agents import create_agent
     from langchain_openai import ChatOpenAI
 
-    return create_agent(ChatOpenAI(model="gpt-5-mini"), [lookup_order], **more)
+    return create_agent(ChatOpenAI(model="gpt-5-mini"), list(tools), **more)
+
+
+def _nested():
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("desk", _agent())
+    graph.add_edge(START, "desk")
+    return graph.compile()
 
 
 def _says_where(replies):
@@ -64,17 +75,76 @@ def test_a_function_may_return_the_state_or_all_messages_or_the_last_one(server)
     assert (reply.text, reply.tool_uses, reply.reports_tools) == ("A1 is shipped.", (), None)
 
 
-@pytest.mark.parametrize("mode", ["updates", "values", "messages"])
-def test_a_function_may_yield_what_a_graph_streams(server, mode):
-    graph = _agent()
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("subgraphs", [False, True])
+@pytest.mark.parametrize(
+    "mode", ["updates", "values", "messages", ["updates", "values"], ["messages", "updates"]]
+)
+def test_a_function_may_yield_what_a_graph_streams(server, mode, subgraphs, version):
+    graph = _nested()
 
     async def stream(text):
-        async for piece in graph.astream({"messages": [("user", text)]}, stream_mode=mode):
+        more = {"stream_mode": mode, "subgraphs": subgraphs, "version": version}
+        async for piece in graph.astream({"messages": [("user", text)]}, **more):
             yield piece
 
     (reply,) = Talk(stream).say("Where is A1?")
     assert reply.text == "A1 is shipped."
-    check_lookup(reply, "A1", has_usage=mode != "messages")
+    check_lookup(reply, "A1", has_usage="messages" not in mode)
+    (reply,) = Talk(stream).say("Hello")
+    assert (reply.tool_uses, reply.reports_tools) == ((), True if "values" in mode else None)
+
+
+def test_a_function_may_yield_events(server):
+    graph = _nested()
+
+    async def stream(text):
+        async for event in graph.astream_events({"messages": [("user", text)]}, version="v2"):
+            yield event
+
+    async def pieces(text):
+        async for event in stream(text):
+            if event["event"] == "on_chat_model_stream":
+                yield event
+
+    for function, is_whole in ((stream, True), (pieces, None)):
+        (reply,) = Talk(function).say("Where is A1?")
+        assert reply.text == "A1 is shipped."
+        assert [use.call.name for use in reply.tool_uses] == ["lookup_order"]
+        (reply,) = Talk(function).say("Hello")
+        assert (reply.text, reply.reports_tools) == ("How can I help?", is_whole)
+
+
+def test_pieces_of_agents_that_stream_at_the_same_time_belong_to_their_messages():
+    from langchain_core.messages import AIMessageChunk
+
+    def piece(name, args, one):
+        call = {"name": name, "args": args, "id": name and one, "index": 0}
+        return AIMessageChunk("", id=f"run-{one}", tool_call_chunks=[call]), {}
+
+    async def stream(text):
+        for name, args in (("refund", '{"order": '), (None, '"A1"}')):
+            yield piece(name, args, "a")
+            yield piece(name, args, "b")
+
+    (reply,) = Talk(stream).say("Refund A1")
+    assert [use.call.arguments for use in reply.tool_uses] == [{"order": "A1"}] * 2
+
+
+def test_the_result_of_a_command_is_its_message(server):
+    from langchain_core.messages import ToolMessage
+    from langchain_core.tools import InjectedToolCallId, tool
+    from langgraph.types import Command
+
+    def look_up(order, call):
+        found = ToolMessage('{"state": "shipped"}', tool_call_id=call)
+        return Command(update={"messages": [found]})
+
+    look_up.__annotations__ = {"order": str, "call": Annotated[str, InjectedToolCallId]}
+    agent = _agent(tools=[tool("lookup_order", description="Look an order up.")(look_up)])
+    (reply,) = Talk(agent).say("Where is A1?")
+    (use,) = reply.tool_uses
+    assert (use.call.arguments, use.response) == ({"order": "A1"}, '{"state": "shipped"}')
 
 
 @pytest.mark.parametrize("mode", ["updates", "values"])

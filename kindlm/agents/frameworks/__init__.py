@@ -20,7 +20,7 @@ from kindlm import packages
 from kindlm.errors import Err
 from kindlm.plugins import AgentReply, Framework, Usage
 
-_DEEPEST = 5
+_DEEPEST = 6
 """How many levels of lists and dicts kindlm searches for objects of frameworks."""
 
 _MOST = 10_000

@@ -21,7 +21,7 @@ from kindlm.agents.chat_messages import holds_message, read_messages
 from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
-from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
+from kindlm.agents.langgraph_replies import Sent, read_parts, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_usage import spent_together
 from kindlm.dataclass import replace
@@ -30,6 +30,8 @@ from kindlm.same_calls import merged_uses
 from kindlm.transcript import UNNAMED
 
 _PACKAGE = "langchain_core"
+_GRAPHS = "langgraph"
+_MODES = ("values", "updates", "messages", "custom", "debug", "tasks", "checkpoints")
 
 
 class LangChain(Framework):
@@ -50,7 +52,7 @@ class LangChain(Framework):
         ids = {"thread_id": request.conversation, "session_id": request.conversation}
         self._observed = _Observed()
         config = {"configurable": ids, "callbacks": [_handler()(self._observed)]}
-        is_graph = is_a(agent, "langgraph", "Pregel")
+        is_graph = is_a(agent, _GRAPHS, "Pregel")
         if is_graph and agent.checkpointer:
             self._messages = new
             return await agent.ainvoke({"messages": new}, config)
@@ -68,6 +70,8 @@ class LangChain(Framework):
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
         """Return the reply in a state, in messages or in a stream, with what callbacks observed."""
+        if isinstance(result, list) and not all(map(_is_message, result)):
+            result = list(map(_part, result))
         reply = self._read(result, sent)
         observed, self._observed = self._observed, None
         if observed is None:
@@ -82,8 +86,8 @@ class LangChain(Framework):
         seen = () if self._observed is None else self._observed.calls.uses
         sent = Sent(text, has_history=True, seen=seen)
         if isinstance(result, list) and not all(map(_is_message, result)):
-            pieces = as_json(list(_as_updates(result)))
-            return replace(read_pieces(pieces, sent), raw=compact_json(pieces))
+            parts = as_json(list(_as_updates(result)))
+            return replace(read_parts(parts, sent), raw=compact_json([data for _, data in parts]))
         if isinstance(result, dict):
             state = as_json(result)
             return replace(read_value(state, sent), raw=compact_json(state))
@@ -140,7 +144,7 @@ def _handler() -> Any:
         def on_tool_end(self, output: Any, *, run_id: Any, **more: Any) -> None:
             del more
             if (call := self._observed.runs.get(run_id)) is not None:
-                call.answer(as_json(getattr(output, "content", output)))
+                call.answer(as_json(_result(output, call.id)))
 
         def on_tool_error(self, error: BaseException, *, run_id: Any, **more: Any) -> None:
             del more
@@ -176,31 +180,90 @@ def _is_whole(result: Any) -> bool:
 
     For messages without a state, `_read` decides.
     """
-    pieces = result if isinstance(result, list) else [result]
-    if all(map(_is_message, pieces)):
+    parts = [("", result)] if isinstance(result, dict) else result
+    if not isinstance(parts, list) or all(map(_is_message, parts)):
         return True
-    states = [piece.get("messages", ()) for piece in pieces if isinstance(piece, dict)]
+    states = [
+        data.get("messages", ())
+        for name, data in parts
+        if isinstance(data, dict) and "|" not in name
+    ]
     return any(is_a(it, _PACKAGE, "HumanMessage") for state in states for it in state)
 
 
-def _as_updates(pieces: list[Any]) -> Iterator[Any]:
-    """Yield the pieces of a stream as changes of nodes, with merged messages."""
-    plain = [
-        piece[0] if isinstance(piece, tuple) and _is_message(piece[0]) else piece
-        for piece in pieces
-    ]
-    for piece in _merged(plain):
-        yield {"": {"messages": [piece]}} if _is_message(piece) else piece
+def _result(output: Any, call_id: str) -> Any:
+    """Return the result of a tool; a `Command` has it in a message among its changes."""
+    if is_a(output, _GRAPHS, "Command"):
+        changes = output.update if isinstance(output.update, dict) else {}
+        messages = changes.get("messages") or ()
+        same = (it for it in messages if getattr(it, "tool_call_id", None) == call_id)
+        output = next(same, None)
+    return getattr(output, "content", output)
+
+
+def _part(piece: Any) -> tuple[str, Any]:
+    """Return the data of a stream's piece, and the name that LangGraph's server would give it.
+
+    A graph with several modes, with `subgraphs=True` or with `version="v2"` adds the mode and the
+    path of the subgraph. `astream_events` yields events.
+    """
+    path: Any = ()
+    match piece:
+        case {"type": str(mode), "ns": tuple(path), "data": data}:
+            if waits := piece.get("interrupts"):
+                data = {**data, "__interrupt__": waits}
+        case (tuple(path), str(mode), data) if mode in _MODES:
+            pass
+        case (tuple(path), data):
+            mode = "message"
+        case (str(mode), data) if mode in _MODES:
+            pass
+        case {"event": str(event), "run_id": _, "data": dict(about)}:
+            return _event(event, piece, about)
+        case _:
+            mode, data = "message", piece
+    match data:
+        case (message, dict()) if _is_message(message):
+            return "messages", message
+    # An inner state also counts as changes: the calls of a subgraph may be nowhere else.
+    mode = "updates" if path and mode in ("values", "message") else mode
+    return "|".join((mode, *path)), data
+
+
+def _event(kind: str, event: dict[str, Any], about: dict[str, Any]) -> tuple[str, Any]:
+    """Return the part for an event of `astream_events`."""
+    output = about.get("output")
+    match kind:
+        case "on_chat_model_stream":
+            return "messages", about.get("chunk")
+        case "on_chat_model_end":
+            return "updates", {"": {"messages": [output]}}
+        case "on_tool_end":
+            if not is_a(output, _PACKAGE, "ToolMessage"):
+                output = {"type": "tool", "name": event.get("name"), "content": output}
+            return "updates", {"": {"messages": [output]}}
+        case "on_chain_end" if not event.get("parent_ids") and isinstance(output, dict):
+            return "values", output
+    return "metadata", None
+
+
+def _as_updates(parts: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the messages of a stream as changes of a node, with merged chunks; then the rest."""
+    for message in _merged([data for _, data in parts if _is_message(data)]):
+        yield "updates", {"": {"messages": [message]}}
+    yield from (part for part in parts if not _is_message(part[1]))
 
 
 def _merged(messages: list[Any]) -> list[Any]:
-    """Return messages, with consecutive chunks of the same id merged."""
+    """Return messages, with the chunks of each id merged: agents may stream at the same time."""
     merged: list[Any] = []
+    places: dict[Any, int] = {}
     for message in messages:
-        before: Any = merged[-1] if merged else None
-        are_chunks = all(is_a(each, _PACKAGE, "BaseMessageChunk") for each in (before, message))
-        if are_chunks and before.id == message.id:
-            merged[-1] = before + message
+        if not is_a(message, _PACKAGE, "BaseMessageChunk"):
+            merged.append(message)
+        elif message.id in places:
+            merged[places[message.id]] += message
         else:
+            places[message.id] = len(merged)
             merged.append(message)
     return merged
