@@ -62,8 +62,9 @@ class ChatMessage:
     """One message; a call without an id has an empty one.
 
     `hidden` is the place of a possible call that kindlm does not read. `answers` is the id of the
-    call whose `response` a tool message has. `reasons` say why a model's message ended. The speaker
-    of messages that are not part of the conversation is `Role.SYSTEM`.
+    call whose `response` a tool message has. `agent` is the agent that a tool message hands over
+    to, or the one that wrote a message with calls. `reasons` say why a model's message ended. The
+    speaker of messages that are not part of the conversation is `Role.SYSTEM`.
     """
 
     speaker: Role
@@ -73,6 +74,7 @@ class ChatMessage:
     hidden: str | None = None
     answers: str | None = None
     name: str | None = None
+    agent: str | None = None
     response: Any = None
     spent: Spent = Spent()
     reasons: tuple[str, ...] = ()
@@ -219,6 +221,7 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
             message_id,
             answers=first_text(value.get("tool_call_id"), value.get("toolCallId")),
             name=first_text(value.get("name")),
+            agent=first_text(lookup(value, "response_metadata.__handoff_destination")),
             response=response,
         )
     if speaker is not Role.ASSISTANT:
@@ -228,12 +231,14 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
     invalid = listed_calls(value.get(_INVALID), _INVALID)  # their arguments are not JSON
     uses = tuple(together(calls_and_results(value)[0], more, invalid))
     rest = {key: part for key, part in value.items() if key not in _READ_KEYS}
+    hands_back = lookup(value, "response_metadata.__is_handoff_back") is True
     return ChatMessage(
         speaker,
         text,
         message_id,
         uses,
         hidden_calls(rest, KnownCalls(use.call for use in uses)),
+        agent=first_text(value.get("name")) if uses and not hands_back else None,
         spent=Spent(
             next((usage for usage in usages if usage != Usage()), Usage()),
             model=read_model(value.get("response_metadata")) or read_model(value),

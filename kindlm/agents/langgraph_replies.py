@@ -58,7 +58,8 @@ class GraphDraft(Draft):
     """An answer under construction, from one state or many.
 
     `updates` are the changes to the state, each with the name of its node. `shows_calls` is true
-    once there are messages or a list of steps, since these would show tool calls.
+    once there are messages or a list of steps, since these would show tool calls. `has_inner` is
+    true once there are changes in subgraphs.
     """
 
     sent: Sent
@@ -72,6 +73,7 @@ class GraphDraft(Draft):
     text: str | None = None
     is_interrupted: bool = False
     shows_calls: bool = False
+    has_inner: bool = False
 
     def take(self, frame: Frame, number: int) -> None:
         """Add an event; only the name `error` has a meaning.
@@ -142,6 +144,7 @@ class GraphDraft(Draft):
         do not show that the whole graph reports its calls.
         """
         shown = self.shows_calls
+        self.has_inner = self.has_inner or is_inner
         if not is_inner:
             self._check(nodes)
         for name, written in nodes.items():
@@ -202,7 +205,9 @@ class GraphDraft(Draft):
     def spent(self) -> Spent:
         of_messages = spent_together([message.spent for message in self.merging.messages])
         about = read_spent(self.about, self.priced)
-        usage = of_messages.usage if about.usage == Usage() else about.usage
+        usage = about.usage
+        if usage == Usage() and self._left_out() is None:
+            usage = of_messages.usage
         return Spent(usage, about.cost_usd, about.model or of_messages.model)
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
@@ -224,6 +229,8 @@ class GraphDraft(Draft):
         for message in self.merging.messages:
             if message.hidden is not None:
                 return message.hidden
+        if (agent := self._left_out()) is not None:
+            return f"the agent {agent}"
         earlier = calls_of(read_messages(self.about.get("messages", [])))
         here = (use.call for use in (*uses, *self.sent.seen))
         known = KnownCalls(here, (use.call for use in earlier))
@@ -236,6 +243,18 @@ class GraphDraft(Draft):
             if (place := hidden_calls(beside, known)) is not None:
                 return f"{name}.{place}".strip(".") or "."
         return hidden_calls(rest, known)
+
+    def _left_out(self) -> str | None:
+        """Return an agent that a supervisor handed over to, if the answer has no call of it.
+
+        By default, a supervisor of LangGraph keeps only the last message of such an agent.
+        """
+        if self.has_inner or self.sent.seen:
+            return None
+        messages = self.merging.messages
+        shown = {each.agent for each in messages if each.speaker is Role.ASSISTANT}
+        agents = (each.agent for each in messages if each.speaker is Role.TOOL)
+        return next((agent for agent in agents if agent and agent not in shown), None)
 
     def _check(self, state: Mapping[str, Any]) -> None:
         error = state.get("__error__")

@@ -337,6 +337,35 @@ class TestStates:
     def test_the_text_is_found(self, reply, body, text):
         assert reply(body).text == text
 
+    def test_calls_of_an_agent_that_a_supervisor_leaves_out_may_be_missing(
+        self, reply, run, success
+    ):
+        handed = {"response_metadata": {"__handoff_destination": "desk"}}
+        back = {"response_metadata": {"__is_handoff_back": True}}
+        first = ai("", call("c1", "transfer_to_desk"), name="boss", id="1")
+        over = result("c1", "Over.", name="transfer_to_desk", id="2", **handed)
+        refund = ai("", call("c2", "refund"), name="desk", id="3")
+        last = [
+            ai("Refunded.", name="desk", id="5"),
+            ai("Back.", call("c3", "transfer_back"), name="desk", id="6", **back),
+            result("c3", "Over.", name="transfer_back", id="7", **back),
+            ai("Done.", name="boss", id="8", **used(5, 1)),
+        ]
+        told = reply({"messages": [SENT, first, over, *last]})
+        assert UNNAMED in [use.call.name for use in told.tool_uses]
+        assert "the agent desk" in told.warnings[0]
+        assert told.usage == Usage()
+        told = reply({"messages": [SENT, first, over, refund, result("c2", "ok", id="4"), *last]})
+        assert [use.call.name for use in told.tool_uses][1:] == ["refund", "transfer_back"]
+        assert (told.warnings, told.usage) == ((), Usage(5, 1))
+        events = [
+            ("updates", {"boss": {"messages": [first, over]}}),
+            ("updates|desk:1", {"agent": {"messages": [refund]}}),
+            ("values", {"messages": [SENT, first, over, *last]}),
+        ]
+        (got,), _ = run(events)
+        assert success(got).warnings == ()
+
     def test_what_the_graph_says_of_itself_counts(self, reply):
         about = {"usage": {"input_tokens": 7, "output_tokens": 3}, "cost": 0.5, "model": "m-1"}
         told = reply({"messages": [SENT, ai("ok", **used(1, 1))], **about})
