@@ -189,7 +189,7 @@ def find_execution(view: RunView, name: str) -> Result[ExecutionView]:
         ids = (f"{row['id']} ({row['status'] or 'not ended'})" for row in repeats)
         message = f"The test {name!r} has {len(repeats)} executions: name one of them."
         return Err(not_there(message, f"They are {first_of(ids, _MOST_REPEATS)}."))
-    names = f"its id, such as {view.runs[0]}-1, or by its test"
+    names = f"its id, such as {view.runs[0]}-1, or its test"
     hint = f"Name it by {names}. The tests: kindlm show {shlex.quote(view.id)}"
     return Err(not_there(f"{view.id} has no execution {name!r}.", hint))
 
