@@ -125,12 +125,14 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "gen_ai.output.messages",
         "llm.output_messages.",
         "gen_ai.completion.",
+        "response",
     ),
     "asked": (
         "gen_ai.input.messages",
         "ai.prompt.messages",
         "llm.input_messages.",
         "gen_ai.prompt.",
+        "raw_input",
     ),
     "system": ("gen_ai.system_instructions",),
     "tools": (
@@ -148,6 +150,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 A name with a dot at its end is the beginning of attributes that hold a part of a message each:
 `gen_ai.prompt.0.content`.
 """
+
+_SCOPES = dict.fromkeys(("response", "raw_input"), "logfire.openai_agents")
+"""Attributes that hold messages only in spans of this scope."""
 
 _EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 """Events of spans that hold messages, in older conventions."""
@@ -357,6 +362,8 @@ def _message_of(event: Mapping[str, Any]) -> dict[str, Any]:
 def _attributes(span: Span, which: str) -> Iterator[Any]:
     value: Any
     for name in _NAMES[which]:
+        if span.scope != _SCOPES.get(name, span.scope):
+            continue
         if name.endswith("."):
             nested = _nested(span.attributes, name)
             value = [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))] or None

@@ -130,7 +130,7 @@ def read_message(message: dict[str, Any]) -> Said:
         inner = function if isinstance(function, dict) else part
         is_call = kind.endswith(_CALL_TYPES) or "toolName" in part or _is_bare_call(part)
         if inner is not part or is_call:
-            key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
+            key = _first(part, "call_id", "id", "toolCallId", "toolUseId")
             name = text_or_none(_first(inner, "name", "toolName"))
             given = read_json(_first(inner, "arguments", "args", "input", "server_tool_call"))
             if inner is not part and _OF_ARGUMENTS.isdisjoint(part | inner):

@@ -343,6 +343,32 @@ def test_a_streamed_answer_of_logfire_belongs_to_its_request(spans_of):
         assert "the model's answer" in (read_trace(spans_of(*spans)).missing or "")
 
 
+def test_an_answer_of_the_responses_api_is_read_from_logfires_spans_of_openais_agents(spans_of):
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "lookup"}
+    call["arguments"] = TEXT
+    message = {"type": "message", "role": "assistant"}
+    message["content"] = [{"type": "output_text", "text": "Sent."}]
+    user = {"role": "user", "content": "Where is A1?"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": SENT}
+    spans = [
+        otlp_span(
+            number,
+            {
+                "gen_ai.operation.name": "chat",
+                "raw_input": json.dumps(raw_input),
+                "response": json.dumps({"instructions": "Be kind.", "output": [said]}),
+            },
+        )
+        for number, (raw_input, said) in enumerate(
+            [([user], call), ([user, call, output], message)], start=1
+        )
+    ]
+    reading = read_trace(spans_of(*spans, scope="logfire.openai_agents"))
+    assert (uses_of(reading), reading.missing) == ([CALL], None)
+    # In other spans, these attributes may be anything.
+    assert "the model's answer" in (read_trace(spans_of(*spans, scope="shop")).missing or "")
+
+
 def test_two_instrumentations_tell_a_call_once(spans_of):
     chat = CHATS["genai"][0]
     outer = {**CHATS["openinference"][0], "llm.token_count.prompt": 40}
