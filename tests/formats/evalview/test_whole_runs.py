@@ -125,4 +125,4 @@ def test_a_judge_that_is_not_there_is_reported_once_and_where_to_write_it(
         if item["kind"] == "hallucination"
     ]
     assert told.count("could not be asked") == 1
-    assert "set a provider and a model in `judge` of .evalview/config.yaml." in told
+    assert "or EvalView's `judge`." in told
