@@ -15,7 +15,14 @@ from pydantic import Field
 from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.drafts import ParsedAnswer, assemble
 from kindlm.agents.event_framing import frames_of
-from kindlm.agents.http_request import context_with_history, last_user_text
+from kindlm.agents.http_request import (
+    BodyTemplate,
+    context_with_history,
+    last_user_text,
+    make_body,
+    placeholders,
+    request_warnings,
+)
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
 from kindlm.agents.reply_parts import first_text, lookup
 from kindlm.agents.served import AssistantId, HttpReply, HttpTarget, Served, ServedAgent, Streams
@@ -50,6 +57,7 @@ class Graph(Served):
     has the port 2024 or `/threads` in its path, else `streaming` with `streaming: true`, else
     `standard`."""
     streaming: Streams = None
+    body: BodyTemplate = None
     assistant_id: AssistantId = None
     input_key: Maybe[Text] = Field(default=None, examples=["question"])
     """Input key for the message (`langgraph` in the mode `cloud`), if the graph takes no
@@ -65,9 +73,18 @@ class Graph(Served):
         options = self.model_copy(update={"mode": mode})
         return (ThreadAgent if mode == "cloud" else ServedAgent)(server, options)
 
-    def body_for(self, request: AgentRequest, _carried: Any) -> dict[str, Any]:
+    def body_for(self, request: AgentRequest, _carried: Any) -> Any:
+        if self.body is not None:
+            return make_body(request, "", self.body)
         messages = [{"role": "user", "content": last_user_text(request)}]
         return {"messages": messages, **context_with_history(request)}
+
+    def sends_system_text(self) -> bool:
+        return not {"messages", "system"}.isdisjoint(placeholders(self.body))
+
+    def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
+        sends_system, sends_context = self.sends_system_text(), self.body is None
+        return request_warnings(request, sends_system=sends_system, sends_context=sends_context)
 
     def accepts(self) -> str | None:
         return None if self.mode == "standard" else _ACCEPT
@@ -87,6 +104,9 @@ class Graph(Served):
             hint = f"Remove it, or write `{spelling.line('mode', 'cloud')}`"
             for key in ("assistantId", "inputKey", "graphConfig"):
                 yield key, f"in the mode {self.mode}", hint
+        if self.mode == "cloud":
+            hint = f"Remove it, or write `{spelling.line('inputKey', 'question')}`"
+            yield "body", "in the mode cloud", hint
 
 
 class ThreadAgent(ServedAgent):

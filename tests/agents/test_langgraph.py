@@ -91,6 +91,16 @@ class TestRequests:
         ]
         assert server.received[0].path == "/invoke"
 
+    def test_a_body_of_the_users_own_replaces_that_of_the_adapter(self, talk, http, ask, success):
+        body = {"input": {"messages": [{"type": "human", "content": "{{message}}"}]}}
+        state = {"messages": [SENT, ai("", call("c1", "refund")), result("c1", "ok"), ai("Done.")]}
+        request = replace(ask(), context={"user": 7})
+        (got,), server = talk(http({"output": state}), body=body, requests=[request])
+        sent = {"input": {"messages": [{"type": "human", "content": "Hello"}]}}
+        assert server.received[0].body == sent
+        assert [use.call.name for use in success(got).tool_uses] == ["refund"]
+        assert "context" in success(got).warnings[0]
+
     def test_streams_are_asked_for_where_they_are_meant(self, talk, http):
         accepted = [
             talk(http({"output": "ok"}), streaming=streams)[1].received[0].headers["accept"]
