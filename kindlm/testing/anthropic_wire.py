@@ -32,11 +32,6 @@ _ERROR_TYPES = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
-_ERROR_MESSAGES = {
-    429: "This request would exceed your organization's rate limit. Please try again later.",
-    500: "Internal server error",
-    529: "Overloaded",
-}
 
 
 class Messages:
@@ -54,9 +49,8 @@ class Messages:
     def unknown_model(self, name: str) -> Refusal:
         return Refusal(404, f"model: {name}")
 
-    def status_refusal(self, status: int, _model: str) -> Refusal:
-        message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
-        return Refusal(status, message)
+    def status_refusal(self, status: int) -> Refusal:
+        return Refusal(status, f"The request failed with status {status}.")
 
     def error_body(self, refusal: Refusal, request_id: str) -> dict[str, Any]:
         default = "invalid_request_error" if refusal.status < 500 else "api_error"

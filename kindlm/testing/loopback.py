@@ -220,7 +220,7 @@ class _Exchange:
             case "status", status:
                 wait_s = fault.retry_after_s
                 wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
-                answer = self._error(self._wire.status_refusal(status, self._model), *wait)
+                answer = self._error(self._wire.status_refusal(status), *wait)
             case "cut", "before" | "headers" as cut:
                 answer = replace(self._ok((b"{}",)), cut=cut)
             case "malformed", True:

@@ -56,19 +56,10 @@ class Chat:
         message = f"The model `{name}` does not exist or you do not have access to it."
         return Refusal(404, message, code="model_not_found")
 
-    def status_refusal(self, status: int, model: str) -> Refusal:
-        """Return the error of the real API for a status."""
-        if status == 429:
-            message = (
-                f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
-            )
-            return Refusal(429, message, code="rate_limit_exceeded")
-        if status == 401:
-            return self.auth_refusal("")
-        if status >= 500:
-            message = "The server had an error while processing your request. Sorry about that!"
-            return Refusal(status, message)
-        return Refusal(status, f"The request failed with status {status}.")
+    def status_refusal(self, status: int) -> Refusal:
+        """Return the error for a status."""
+        code = {401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(status)
+        return Refusal(status, f"The request failed with status {status}.", code=code)
 
     def error_body(self, refusal: Refusal, _request_id: str) -> dict[str, Any]:
         """Return an error in the form of the API."""
