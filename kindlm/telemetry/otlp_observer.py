@@ -40,6 +40,7 @@ _LONGEST_MS = 7 * 24 * 3600 * 1000
 _CALLS = (Kind.CHAT, Kind.TOOL)
 _SETTLING = 5
 """kindlm waits so many times as long as the time from the end of the last span to the answer."""
+_EXPORT_DELAY_MS = 100
 
 
 @asynccontextmanager
@@ -96,7 +97,7 @@ class OtlpObserver:
             # The environment of the run may have these, and they take precedence.
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces",
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OTEL_BSP_SCHEDULE_DELAY": str(_EXPORT_DELAY_MS),
             "OTEL_TRACES_SAMPLER": "parentbased_always_on",
             **LIMITS,
             **past_proxies(self.environ),
@@ -292,7 +293,8 @@ class TracedConversation:
         """Return the time until which further spans may arrive; None without an enclosing span.
 
         Spans outside of the enclosing one were made between its end and the answer. Their export
-        can take a multiple of that time, between two exports or on a busy host.
+        can take a multiple of that time, between two exports or on a busy host. Spans in other
+        traces, as of MLflow, have an exporter of their own, which others do not wait for.
         """
         tops, loose = list[Span](), list[Span]()
         for span in self._new[self._begun :]:
@@ -308,7 +310,10 @@ class TracedConversation:
             last.start_ns <= each.start_ns and each.end_ns <= last.end_ns for each in loose
         ):
             return None
-        return self._answered_ns + _SETTLING * max(self._answered_ns - last.end_ns, 0)
+        open_ns = max(self._answered_ns - last.end_ns, 0)
+        if any(span.trace != self.trace for span in self._new[self._begun :]):
+            open_ns = max(open_ns, _EXPORT_DELAY_MS * 1_000_000)
+        return self._answered_ns + _SETTLING * open_ns
 
     def _take_out(self) -> list[Span]:
         """Return the new spans, without late ones of earlier messages."""

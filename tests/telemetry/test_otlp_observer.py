@@ -339,14 +339,24 @@ def test_the_longer_a_span_ended_before_the_answer_the_longer_others_may_follow(
 
 
 def test_what_comes_to_the_address_of_a_program_is_of_its_conversation(bench):
+    bench.wait_ms = 60_000
     conversation = bench.open()
-    bench.begin(conversation)
     root = conversation.environ["TRACEPARENT"].split("-")[2]
     place = conversation.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].rpartition("/")[2]
-    bench.arrive("c" * 32, otlp_span(1, TOOL), place=place)
-    bench.arrive(conversation.trace, around(2, root), place=place)
-    found = bench.seen(conversation)
-    assert (len(found.tool_uses), found.missing) == (1, None)
+
+    async def run() -> None:
+        await conversation.begin(1)
+        bench.arrive("c" * 32, otlp_span(1, TOOL), place=place)
+        bench.arrive(conversation.trace, around(2, root), place=place)
+        waiting = asyncio.create_task(conversation.seen())
+        await asyncio.sleep(0)
+        # Another exporter sends the spans of the other traces.
+        assert not waiting.done()
+        bench.arrive("d" * 32, otlp_span(3, TOOL), place=place)
+        found = await waiting
+        assert (len(found.tool_uses), found.missing) == (2, None)
+
+    bench.runner.run(run())
 
 
 def test_traces_are_bounded(bench, monkeypatch):
