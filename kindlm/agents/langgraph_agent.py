@@ -50,6 +50,11 @@ class Graph(Served):
     """Options of graphs behind the user's own server, or behind LangGraph's server."""
 
     hint: ClassVar[str] = "Check the agent's URL and `mode`, and what its server answers"
+    refused_hint: ClassVar[str | None] = (
+        "Check the agent's URL, its `mode`, which is `cloud` for LangGraph's own server, and its "
+        "`assistantId`; write a `body` if your server takes other keys than `messages`"
+    )
+    refused: ClassVar[frozenset[int]] = Served.refused | {404, 405}
 
     mode: Maybe[Mode] = Field(default=None, examples=["cloud"])
     """How the graph is served (`langgraph`): by your server with one JSON value (`standard`) or a

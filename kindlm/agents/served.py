@@ -203,7 +203,6 @@ AssistantId = Annotated[
 
 _UTF_8 = "Send UTF-8, or name the `charset` in `Content-Type`"
 _LONG = 50_000
-_NOT_UNDERSTOOD = frozenset({400, 415, 422})
 
 
 class Served(Adapter):
@@ -214,6 +213,8 @@ class Served(Adapter):
     """The hint for an answer that cannot be read."""
     refused_hint: ClassVar[str | None] = None
     """The hint for a request that the agent rejects as malformed."""
+    refused: ClassVar[frozenset[int]] = frozenset({400, 415, 422})
+    """The statuses of such a rejection."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
         """Return the agent for one conversation; raises like `http_target`."""
@@ -347,7 +348,7 @@ class ServedAgent:
         try:
             answer = await self.answer_to(request)
         except AgentFailure as failed:
-            is_refused = failed.error.details.get("status") in _NOT_UNDERSTOOD
+            is_refused = failed.error.details.get("status") in options.refused
             hint = options.refused_hint if is_refused else None
             return Err(replace(failed.error, hint=hint or failed.error.hint))
         text = answer.text

@@ -101,6 +101,13 @@ class TestRequests:
         assert [use.call.name for use in success(got).tool_uses] == ["refund"]
         assert "context" in success(got).warnings[0]
 
+    @pytest.mark.parametrize("status", [404, 422])
+    def test_a_server_that_takes_no_such_request_may_be_of_another_mode(
+        self, talk, http, failure, status
+    ):
+        (got,), _ = talk(http({"detail": "Not Found"}, status=status))
+        assert "its `mode`" in failure(got).hint
+
     def test_streams_are_asked_for_where_they_are_meant(self, talk, http):
         accepted = [
             talk(http({"output": "ok"}), streaming=streams)[1].received[0].headers["accept"]
