@@ -116,8 +116,8 @@ BodyTemplate = Annotated[
     AfterValidator(check_placeholders),
     Field(
         examples=[{"input": {"text": "{{message}}"}}],
-        description="Your own template of the JSON body (`http`, `streaming`, `langgraph`), with "
-        "{{message}}, {{messages}}, {{system}} and {{conversation_id}}. With `protocol`, an object "
-        "whose keys are added to the body of the protocol.",
+        description="Your own template of the JSON body (`http`, `streaming`), with {{message}}, "
+        "{{messages}}, {{system}} and {{conversation_id}}. With `protocol`, an object whose keys "
+        "are added to the body of the protocol.",
     ),
 ]
