@@ -1,4 +1,4 @@
-"""Reads lists of messages in the forms of LangChain and OpenAI.
+"""Reads lists of messages in the forms of LangChain, OpenAI, Anthropic, Bedrock and Google's ADK.
 
 A message whose `type` or `role` is not in `_SPEAKERS` is the assistant's. The messages after the
 one that was sent are the answer. A message of the role `user` with tool results does not count as
@@ -35,7 +35,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.same_calls import KnownCalls
 from kindlm.strict_json import read_json
 from kindlm.transcript import UNNAMED, Role, ToolUse, Usage
-from kindlm.wires import Spent, content_text
+from kindlm.wires import Spent, content_text, object_or_empty, token_count
 
 _SPEAKERS = {
     "human": Role.USER,
@@ -54,7 +54,18 @@ _READ_KEYS = frozenset(
 )
 """The keys of a message that kindlm reads, or that repeat others."""
 
-_USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response_metadata.usage")
+_USAGES = (
+    *("usage_metadata", "usage", "response_metadata.token_usage", "response_metadata.usage"),
+    *("metadata.usage", "metrics"),  # Strands, Agno
+)
+
+_NESTED = {
+    "toolUse": "tool_use",  # Bedrock
+    "toolResult": "tool_result",
+    "functionCall": "tool_use",  # Gemini
+    "functionResponse": "tool_result",
+}
+"""Keys under which a part has a call or a result, each with the type of Anthropic's part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +199,7 @@ def calls_of(messages: Iterable[ChatMessage]) -> tuple[ToolUse, ...]:
 
 def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:
     """Yield a message; each tool result of a message that is not a tool's becomes one."""
+    is_of_adk, value = is_event(value), _flat(value)
     names = (value.get("type"), value.get("role"))
     known = (_SPEAKERS[name] for name in names if isinstance(name, str) and name in _SPEAKERS)
     speaker = next(known, Role.ASSISTANT)
@@ -198,11 +210,68 @@ def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:
         # The SDK of OpenAI's agents gives all items the same `id`.
         value = {"id": value.get("call_id", value.get("id")), "content": [value]}
     message = _message(speaker, value)
+    if is_of_adk and (agent := agent_among(message.uses)) is not None:
+        message = replace(message, hidden=agent)
     _, results = calls_and_results(value)
     for call_id, result in results.items():
         yield ChatMessage(Role.TOOL, content_text(result), answers=call_id, response=result)
     if not results or message.uses or (message.text and speaker is Role.ASSISTANT):
         yield message
+
+
+def _flat(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message of Bedrock, or an event of ADK, in the form of Anthropic's messages."""
+    held = object_or_empty(value.get("content"))
+    parts = held.get("parts") if is_event(value) else value.get("content")
+    if not isinstance(parts, list):
+        return value
+    flat = {**value, "content": [_flat_part(part) for part in parts if not _is_thought(part)]}
+    if is_event(value):
+        flat |= {"role": held.get("role"), "model": value.get("modelVersion")}
+    if counts := object_or_empty(value.get("usageMetadata")):
+        written = (token_count(counts.get(f"{it}TokenCount")) for it in ("candidates", "thoughts"))
+        flat["usage"] = {
+            "input_tokens": counts.get("promptTokenCount"),
+            "output_tokens": sum(filter(None, written)),
+            "input_token_details": {"cache_read": counts.get("cachedContentTokenCount")},
+        }
+    return flat
+
+
+def is_event(value: Mapping[str, Any]) -> bool:
+    """Return whether an object is an event of Google's ADK, with a message in Gemini's form."""
+    content = object_or_empty(value.get("content"))
+    return isinstance(content.get("parts"), list) and isinstance(content.get("role"), str)
+
+
+def agent_among(uses: Iterable[ToolUse]) -> str | None:
+    """Return the tool of ADK that may be an agent, whose own calls ADK does not show."""
+    names = (use.call.name for use in uses if [*use.call.arguments] == ["request"])
+    return next((f"the agent {name}" for name in names), None)
+
+
+def _is_thought(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("thought") is True
+
+
+def _flat_part(part: Any) -> Any:
+    """Return a part with a nested call or result in Anthropic's form; others as they are."""
+    key = next((key for key in _NESTED if isinstance(lookup(part, key), dict)), None)
+    if key is None:
+        return part
+    held = part[key]
+    call_id = first_text(held.get("id"), held.get("toolUseId"))
+    if call_id is None:
+        return part  # nothing shows to which call a result belongs
+    if _NESTED[key] == "tool_use":
+        return {"type": _NESTED[key], "id": call_id, **held}
+    result = held.get("response", held.get("content"))
+    return {
+        "type": _NESTED[key],
+        "tool_use_id": call_id,
+        "content": content_text(result) or result,
+        "is_error": held.get("status") == "error",
+    }
 
 
 def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:

@@ -13,7 +13,14 @@ from pydantic import Field, model_validator
 from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.event_framing import EVENT, OBJECT
 from kindlm.agents.event_streams import read_stream
-from kindlm.agents.http_request import BodyTemplate, make_body, placeholders, request_warnings
+from kindlm.agents.http_request import (
+    BodyTemplate,
+    last_user_text,
+    make_body,
+    placeholders,
+    request_warnings,
+)
+from kindlm.agents.message_answers import read_answer
 from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, ProtocolName
 from kindlm.agents.protocols.a2a import A2A, A2A_0_3, is_call_answer, read_call_answer
 from kindlm.agents.protocols.ag_ui import AG_UI
@@ -87,8 +94,8 @@ class Posted(Served):
         """Return whether kindlm asks for a stream."""
         return False
 
-    def read(self, answer: HttpReply) -> ParsedAnswer:
-        """Read an answer without a configured protocol; see `parse`."""
+    def read(self, answer: HttpReply, sent: str) -> ParsedAnswer:
+        """Read an answer to the message `sent` without a configured protocol; see `parse`."""
         raise NotImplementedError
 
     def agent(self, server: HttpTarget) -> ServedAgent:
@@ -104,10 +111,10 @@ class Posted(Served):
             request, "", self.body or {}
         )
 
-    def parse(self, answer: HttpReply, _request: AgentRequest) -> ParsedAnswer:
+    def parse(self, answer: HttpReply, request: AgentRequest) -> ParsedAnswer:
         if (protocol := self.named_protocol) is None:
-            return self.read(answer)
-        return _read_answer(answer, Reading(may_lack_text=True), protocol)
+            return self.read(answer, last_user_text(request))
+        return _read_answer(answer, "", Reading(may_lack_text=True), protocol)
 
     def sends_system_text(self) -> bool:
         if protocol := self.named_protocol:
@@ -146,7 +153,7 @@ class Http(Posted):
     def form(self) -> str:
         return self.request
 
-    def read(self, answer: HttpReply) -> ParsedAnswer:
+    def read(self, answer: HttpReply, sent: str) -> ParsedAnswer:
         takes_query = self.request == "query"
         reading = Reading(
             QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
@@ -154,7 +161,7 @@ class Http(Posted):
             self.tool_calls_path,
             may_lack_text=takes_query,
         )
-        return _read_answer(answer, reading)
+        return _read_answer(answer, sent, reading)
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
         for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():
@@ -166,7 +173,7 @@ class Http(Posted):
 
 
 def _read_answer(
-    answer: HttpReply, reading: Reading, protocol: Protocol | None = None
+    answer: HttpReply, sent: str, reading: Reading, protocol: Protocol | None = None
 ) -> ParsedAnswer:
     """Read an answer by its apparent format; with a `protocol`, any other format is an error."""
     if answer.kind == EVENT_STREAM or EVENT.match(answer.text):
@@ -181,9 +188,9 @@ def _read_answer(
         reason = f"it is not an answer in the form of {protocol.title}"
         raise UnreadableReply(reason, ANOTHER_PROTOCOL)
     try:
-        return ParsedAnswer(
-            read_reply(value, Reading() if is_text and value is answer.text else reading)
-        )
+        if is_text and value is answer.text:
+            return ParsedAnswer(read_reply(value, Reading()))
+        return ParsedAnswer(read_answer(value, sent, reading))
     except NoTextKnown:
         if not is_text or reported_calls(value, reading.tool_calls_path):
             raise

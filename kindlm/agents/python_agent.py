@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.frameworks import as_json, framework_of, reply_of
 from kindlm.agents.http_request import last_user_text, request_warnings
+from kindlm.agents.message_answers import read_answer
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
 from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath, read_reply
 from kindlm.agents.user_code import (
@@ -237,7 +238,10 @@ class PythonAgent:
                 return read_reply(result, Reading())
             if reply is None:
                 raw = _to_json(result)
-                return replace(_read_json(raw, sent, self._reading), raw=raw)
+                # In JSON, tuples are lists, and keys are texts.
+                value = json.loads(raw)
+                reply = read_answer(value, sent, self._reading, shows_calls=True)
+                return replace(reply, raw=raw)
         except UnreadableReply as error:
             raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
         if isinstance(reply.tool_uses, list):
@@ -283,19 +287,6 @@ def _to_json(result: Any) -> str:
         kind = type(result).__name__
         reason = f"{kind} is neither text, JSON nor an AgentReply: {error}"
         raise UnreadableReply(reason) from None
-
-
-def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
-    value = json.loads(raw)  # in which tuples are lists, and keys are texts
-    is_list = reading == Reading() and isinstance(value, list) and value != []
-    if is_list and all(isinstance(it, dict) and {"role", "type"} & it.keys() for it in value):
-        # Imported here to save time: most answers are not messages.
-        from kindlm.agents.chat_messages import holds_message
-        from kindlm.agents.langgraph_replies import Sent, read_value
-
-        reply = read_value(value, Sent(sent, has_history=True))
-        return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
-    return read_reply(value, reading)
 
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:

@@ -37,7 +37,7 @@ from kindlm.same_calls import KnownCalls, with_ids
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse
 from kindlm.values import refuse
-from kindlm.wires import Spent, chat
+from kindlm.wires import Spent, chat, content_text
 from kindlm.wording import shown
 
 
@@ -234,8 +234,8 @@ def text_of(value: Any, reading: Reading) -> str | None:
         message = lookup(value, "choices[0].message")
         if isinstance(message, dict) and isinstance(message.get("content"), str | list | None):
             return chat.text_of(message)
-        if isinstance(content := lookup(value, "message.content"), str | None):
-            return content or ""
+        if isinstance(content := lookup(value, "message.content"), str | list | None):
+            return content_text(content)
         parts = parts_text(value)
         if parts is not None:
             return parts

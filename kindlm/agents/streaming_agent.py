@@ -62,7 +62,7 @@ class Streaming(Posted):
         """Return the `Accept` header for a stream; None if the protocol has its own."""
         return _ACCEPT if self.streams() and self.protocol is None else None
 
-    def read(self, answer: HttpReply) -> ParsedAnswer:
+    def read(self, answer: HttpReply, _sent: str) -> ParsedAnswer:
         if not self.streams():
             reading = Reading(QUERY_TEXT_KEYS, may_lack_text=True)
             return ParsedAnswer(read_reply(parse_body(answer.text), reading))

@@ -28,8 +28,9 @@ from kindlm.agents.http_request import (
     placeholders,
     request_warnings,
 )
+from kindlm.agents.message_answers import read_answer
 from kindlm.agents.reply_parts import UnreadableReply, not_decoded
-from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath, read_reply
+from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     LocalSandbox,
@@ -259,7 +260,8 @@ class LineAgent(_ProgramAgent):
             response_path=options.response_path, tool_calls_path=options.tool_calls_path
         )
         try:
-            reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
+            value = parse_object(raw.removeprefix("\ufeff"))
+            reply = read_answer(value, last_user_text(request), reading)
         except UnreadableReply as error:
             raise AgentFailure(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
         if program.has_more:

@@ -1,0 +1,47 @@
+"""Reads JSON answers, also those that are or have the messages of the conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindlm.agents.reply_parts import lookup
+from kindlm.agents.reply_reading import Reading, read_reply, text_of
+from kindlm.agents.tool_entries import has_place_for_calls
+from kindlm.dataclass import replace
+from kindlm.ports import AgentReply
+
+
+def read_answer(
+    value: Any, sent: str, reading: Reading, *, shows_calls: bool = False
+) -> AgentReply:
+    """Read an answer to the message `sent`; raises like `read_reply`.
+
+    A list of messages is the answer. `messages` beside a text are read if the sent message is among
+    them. They may be the texts alone. So they do not show that there was no call, unless
+    `shows_calls` says this of a list with the sent message.
+    """
+    listed = value if isinstance(value, list) else lookup(value, "messages")
+    if not _are_messages(listed) or reading.tool_calls_path is not None:
+        return read_reply(value, reading)
+    # Imported here to save time: most answers are not messages.
+    from kindlm.agents.chat_messages import holds_message
+    from kindlm.agents.langgraph_replies import Sent, read_value
+
+    is_list, has_sent = listed is value, holds_message(listed, sent)
+    if reading.response_path is not None if is_list else not has_sent:
+        return read_reply(value, reading)
+    reply = read_value(value, Sent(sent, has_history=True))
+    if not (reply.text or reply.tool_uses):
+        return read_reply(value, reading)
+    text = None if reading.response_path is None else text_of(value, reading)
+    is_shown = (shows_calls and is_list and has_sent) or has_place_for_calls(value, None)
+    return replace(reply, text=reply.text if text is None else text, reports_tools=is_shown or None)
+
+
+def _are_messages(value: Any) -> bool:
+    """Return whether a value is a list of messages, of OpenAI's items, or of ADK's events."""
+    return bool(value) and isinstance(value, list) and all(map(_is_message, value))
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and not {"role", "type", "author"}.isdisjoint(value)
