@@ -20,7 +20,7 @@ from examples import examples
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import FailedReply, Reading, read_reply
-from kindlm.transcript import Message, Role, Usage
+from kindlm.transcript import UNNAMED, Message, Role, Usage
 
 STREAM = "text/event-stream"
 JSON = "application/json"
@@ -487,7 +487,7 @@ def test_version_0_3_of_a2a_has_names_of_its_own(talk, http, ask):
             "contextId": "context-1",
             "taskId": "task-1",
         },
-        "configuration": {"blocking": True},
+        "configuration": {"blocking": True, "acceptedOutputModes": []},
     }
 
 
@@ -606,6 +606,16 @@ def test_an_id_that_a_task_uses_again_is_of_another_call(reply):
 
     _, calls, *_ = said(reply(rpc({"task": task})))
     assert calls == [("refund", {"id": 7}, "done"), ("lookup", {"id": 8}, None)]
+
+
+def test_an_agent_that_is_a_tool_of_adk_may_have_called_others(reply):
+    data = {"id": "c1", "name": "refunds", "args": {"request": "Refund order 7"}}
+    parts = [{"data": data, "metadata": {"adk_type": "function_call"}}, {"text": "Refunded."}]
+    task = {"status": {"state": "completed", "message": {"parts": parts}}}
+
+    _, calls, *_ = said(answer := reply(rpc({"task": task})))
+    assert calls == [("refunds", data["args"], None), (UNNAMED, {}, None)]
+    assert "`the agent refunds` of the answer may contain tool calls" in answer.warnings[0]
 
 
 def test_calls_in_other_data_of_a_task_are_read(reply):

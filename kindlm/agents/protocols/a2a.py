@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kindlm.agents.chat_messages import agent_among
 from kindlm.agents.drafts import ParsedAnswer, ReportedCalls
 from kindlm.agents.hidden_calls import hidden_calls
 from kindlm.agents.http_request import last_user_text
@@ -18,6 +19,7 @@ from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text,
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import names_a_tool, read_tool_use, reported_calls
+from kindlm.errors import DOCS
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import KnownCalls
 from kindlm.wires import Spent, content_text, object_or_empty, objects
@@ -26,6 +28,10 @@ _NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
 _FAILED = frozenset({"failed", "rejected", "canceled"})
 _WAITS = frozenset({"input-required", "auth-required"})
 _NO_METHOD = -32601
+_LATER = (
+    "Let the server answer once the task is done: kindlm asks it to wait, and does not ask again. "
+    f"Or test the agent in another way: {DOCS}/how-to/see-your-agent/"
+)
 _KINDS = ("message", "task", "statusUpdate", "artifactUpdate", "status-update", "artifact-update")
 """The keys of results in version 1.0, and the `kind` of results in 0.3."""
 
@@ -39,7 +45,8 @@ def _earlier(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, An
     part = {"kind": "text", "text": last_user_text(request)}
     message = {"kind": "message", "role": "user", "parts": [part]}
     body = _call(request, "message/send", message, carried)
-    body["params"]["configuration"] = {"blocking": True}
+    # Some servers require the list of media types; an empty one takes all.
+    body["params"]["configuration"] = {"blocking": True, "acceptedOutputModes": []}
     return body
 
 
@@ -101,7 +108,7 @@ def _state_of(task: Mapping[str, Any]) -> tuple[str, list[Mapping[str, Any]]]:
     if state in _FAILED:
         raise FailedReply(_text(said) or f"the task is `{state}`")
     if state in _NOT_YET:
-        raise UnreadableReply(f"its task is still `{state}`: it has no answer yet")
+        raise UnreadableReply(f"its task is still `{state}`: it has no answer yet", _LATER)
     history = objects(task.get("history"))
     users = [n for n, it in enumerate(history) if str(it.get("role")).lower().endswith("user")]
     messages = history[users[-1] + 1 :] if users else history
@@ -120,6 +127,8 @@ def _read(
     parts = [part for it in (*messages, *artifacts) for part in objects(it.get("parts"))]
     calls = ReportedCalls()
     places = [_add_calls(calls, part) for part in parts]
+    if any("adk_type" in object_or_empty(part.get("metadata")) for part in parts):
+        places.append(agent_among(calls.uses))
     hidden = next(filter(None, places), None)
     text = "\n\n".join(filter(None, map(_text, artifacts)))
     text = next(filter(None, (text, *map(_text, reversed(messages)))), "")
