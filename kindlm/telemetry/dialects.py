@@ -320,10 +320,23 @@ def _answer(span: Span) -> list[Said]:
     return [each for value in _values(span, "said") for each in messages_in(value)]
 
 
-def results_asked(span: Span) -> list[tuple[str, Any]]:
-    """Return the tool results in the messages to a model, each with the id of its call."""
-    asked = (each for value in _values(span, "asked") for each in messages_in(value))
-    return [result for each in asked for result in each.results]
+def results_asked(span: Span) -> Iterator[tuple[str, str, Any]]:
+    """Yield the tool results in the messages to a model.
+
+    Each follows its id, and the id of the only call before it, else its own again: some spans about
+    OpenAI's Responses API give a call another id than its result.
+    """
+    for value in _values(span, "asked"):
+        rounds = [(list[AskedCall](), list[tuple[str, Any]]())]
+        for each in messages_in(value):
+            is_of_user = each.role == "user" and not each.results
+            if is_of_user or (each.calls and rounds[-1][1]):
+                rounds.append(([], []))
+            rounds[-1][0].extend(each.calls)
+            rounds[-1][1].extend(each.results)
+        for calls, results in rounds:
+            only = calls[0].id if len(calls) == len(results) == 1 else ""
+            yield from ((call_id, only or call_id, result) for call_id, result in results)
 
 
 def conversation(span: Span) -> list[Said]:

@@ -317,8 +317,9 @@ def _add_sent(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
             asked.setdefault(slot.asked_by, []).append(slot)
     for span in chats:
         sent = dict[str, list[Any]]()
-        for call_id, result in dialects.results_asked(span):
-            sent.setdefault(call_id, []).append(result)
+        for call_id, only, result in dialects.results_asked(span):
+            is_only = call_id not in times and times[only] == 1
+            sent.setdefault(only if is_only else call_id, []).append(result)
         for call_id, results in sent.items():
             slots_of = reversed(waiting.get(call_id, []))
             for slot, result in zip(slots_of, reversed(results), strict=False):

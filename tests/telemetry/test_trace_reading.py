@@ -639,6 +639,75 @@ def asks(*calls, **more):
     return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said} | more
 
 
+def asked_with(*parts, **more):
+    """Return the attributes of the last model call after some parts of messages."""
+    asked = [{"role": "user", "parts": [{"type": "text", "content": "Refund A1"}]}]
+    for part in parts:
+        roles = {"tool_call": "assistant", "tool_call_response": "tool", "text": "user"}
+        asked.append({"role": roles[part["type"]], "parts": [part]})
+    return {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(asked)} | more
+
+
+def asked_call(call_id, order="A1"):
+    arguments = {"order_id": order}
+    return {"type": "tool_call", "id": call_id, "name": "lookup", "arguments": arguments}
+
+
+def sent_result(call_id, result=SENT):
+    return {"type": "tool_call_response", "id": call_id, "response": result}
+
+
+def test_a_result_with_another_id_is_of_the_only_call_before_it(spans_of):
+    """OpenLLMetry gives calls of the Responses API the id of their item, results the call's id."""
+    spans = [asks(("fc_1", "lookup", ARGUMENTS)), asks(("fc_2", "refund", {}))]
+    first = [asked_call("fc_1"), sent_result("call_1")]
+    second = [asked_call("fc_2") | {"name": "refund", "arguments": {}}, sent_result("call_2", "3")]
+    spans[1] = asked_with(*first) | spans[1]
+    spans.append(asked_with(*first, *second, **ENDS))
+    reading = read_trace(spans_of(*(otlp_span(at, each) for at, each in enumerate(spans, 1))))
+    assert uses_of(reading) == [CALL, ("refund", {}, 3)]
+    assert reading.missing is None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        # Which of the two is it?
+        [
+            asked_call("fc_1"),
+            asked_call("fc_2", "B2"),
+            sent_result("call_2"),
+            sent_result("call_1"),
+        ],
+        [asked_call("fc_1"), asked_call("fc_2", "B2"), sent_result("call_1")],
+        # A call in between may be left out.
+        [asked_call("fc_1"), sent_result("call_1"), sent_result("call_3")],
+        [asked_call("fc_1"), {"type": "text", "content": "Wait"}, sent_result("call_1")],
+    ],
+)
+def test_a_result_with_another_id_is_of_no_call_if_it_may_be_of_several(spans_of, after):
+    calls = [("fc_1", "lookup", ARGUMENTS), ("fc_2", "lookup", {"order_id": "B2"})]
+    last = asked_with(*after, **ENDS)
+    reading = read_trace(spans_of(otlp_span(1, asks(*calls)), otlp_span(2, last)))
+    assert [use.response for use in reading.tool_uses] == [None, None]
+
+
+def test_a_result_is_of_the_call_with_its_id_wherever_it_stands(spans_of):
+    calls = [("c1", "lookup", ARGUMENTS), ("c2", "refund", {})]
+    last = asked_with(asked_call("c2"), sent_result("c1"), **ENDS)
+    reading = read_trace(spans_of(otlp_span(1, asks(*calls)), otlp_span(2, last)))
+    assert uses_of(reading) == [CALL, ("refund", {}, None)]
+
+
+def test_a_result_with_another_id_is_of_no_call_if_calls_share_their_id(spans_of):
+    """Some models number their calls anew in each answer."""
+    one = asked_with(asked_call("0"), sent_result("x")) | asks(("0", "refund", {}))
+    last = asked_with(asked_call("0"), sent_result("x"), asked_call("0"), **ENDS)
+    spans = [asks(("0", "lookup", ARGUMENTS)), one, last]
+    reading = read_trace(spans_of(*(otlp_span(at, each) for at, each in enumerate(spans, 1))))
+    assert [use.response for use in reading.tool_uses] == [None, None]
+
+
 @pytest.mark.parametrize(
     "kind", ["server_tool_call", "server_tool_use", "mcp_tool_use", "custom_tool_call"]
 )
