@@ -28,7 +28,7 @@ ARGUMENTS = (
     *("tool_input", "toolInput", "action_input", "inputs", "tool_args", "toolArgs", "tool_kwargs"),
 )
 RESPONSES = ("result", "output", "response", "observation", "tool_output", "toolOutput")
-_IDS = ("call_id", "tool_call_id", "toolCallId", "id")
+_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 STEPS = "steps"
 _LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
 """Keys of lists of tool calls, as `folded` returns them, like those below."""
@@ -72,7 +72,7 @@ READ_IN = frozenset({"", *_HOLDERS, _CHAT_MESSAGE})
 PARTS = ("content", "output")
 """Keys of the parts of an answer in Anthropic's messages and OpenAI's responses."""
 
-_BESIDE_CALL = ("result", "output", "approval", "list_tools")
+_BESIDE_CALL = ("result", "output", "approval", "list_tools", "tool-error")
 """Words in the types of parts that are about tools but are not calls."""
 
 _CALLS_WITH_NAMES = frozenset({"function_call", "tool_call", "custom_tool_call", "mcp_call"})
@@ -134,8 +134,10 @@ def calls_and_results(value: Any) -> tuple[list[ToolUse], dict[str, Any]]:
     if not isinstance(value, dict):
         return [], {}
     steps = value.get(STEPS)
-    lists = [listed_calls(steps, STEPS)] if _may_be_calls(steps) else []
+    lists = [_calls_of_steps(steps)] if _may_be_calls(steps) else []
     results = dict[str, Any]()
+    for step in filter(_has_parts, objects(steps)):
+        results |= _results_of_parts(step)
     for place, holder in _holders(value):
         lists += _listed(holder, f"{place}.".lstrip("."))
         results |= _results_of_parts(holder)
@@ -231,6 +233,23 @@ def _calls_among(kind: str, found: Any) -> list[ToolUse]:
     return uses
 
 
+def _calls_of_steps(steps: Any) -> list[ToolUse]:
+    """Return the calls that steps are, or that they hold in parts."""
+    uses = list[ToolUse]()
+    for index, call in enumerate(listed_calls(steps, STEPS)):
+        step = steps[index]
+        place = f"{STEPS}[{index}]."
+        uses += together(*_listed(step, place)) if _has_parts(step) else [call]
+    return uses
+
+
+def _has_parts(step: Mapping[str, Any]) -> bool:
+    """Return whether a step is the answer of a model in parts, as in the AI SDK, and no call."""
+    parts = step.get("content")
+    has_parts = isinstance(parts, list) and bool(parts) and all(map(_is_part, parts))
+    return has_parts and not is_of_tool(step) and read_tool_use(step).call.name == UNNAMED
+
+
 def is_call(part: Any) -> bool:
     """Return whether a part is a tool call, and not a tool result or an approval."""
     if not _is_part(part) or any(word in part["type"] for word in _BESIDE_CALL):
@@ -244,8 +263,9 @@ def _results_of_parts(holder: Mapping[str, Any]) -> dict[str, Any]:
     for part in (part for key in PARTS for part in objects(holder.get(key))):
         if is_item(part) and not is_call(part):
             result = part.get("output", part.get("content"))
-            failed = part.get("is_error") is True
-            results[_id_of_call(part) or ""] = failed_tool(result) if failed else result
+            failed = part.get("is_error") is True or part["type"] == "tool-error"
+            reason = result if result is not None else part.get("error")
+            results[_id_of_call(part) or ""] = failed_tool(reason) if failed else result
     return results
 
 
