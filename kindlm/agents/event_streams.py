@@ -20,6 +20,8 @@ from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
 from kindlm.agents.reply_parts import (
     ANOTHER_PROTOCOL,
+    OF_A_GRAPH,
+    READ_AS_GRAPH,
     NotJson,
     UnreadableReply,
     end_reasons,
@@ -44,7 +46,8 @@ from kindlm.agents.tool_entries import (
     together,
 )
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import ToolUse
+from kindlm.ports import AgentReply
+from kindlm.transcript import UNNAMED, ToolUse
 from kindlm.wires import Spent, anthropic, chat, content_text, objects, responses
 
 
@@ -270,4 +273,18 @@ def read_stream(
         draft = otherwise
     else:
         draft = ModelDraft(reading, frames)
-    return assemble(draft, frames, check_end)
+    answer = assemble(draft, frames, check_end)
+    if end.formats.keys() <= {StreamFormat.DONE} and _is_of_graph(answer.reply, frames):
+        raise UnreadableReply("kindlm found no answer text in it, only messages", READ_AS_GRAPH)
+    return answer
+
+
+def _is_of_graph(reply: AgentReply, frames: Sequence[Frame]) -> bool:
+    """Return whether a stream has messages that nothing in the reply was read from.
+
+    Lists are then no text: the messages of LangGraph come in them, too.
+    """
+    if any(use.call.name != UNNAMED for use in reply.tool_uses):
+        return False
+    held = [frame for frame in frames if OF_A_GRAPH.search(frame.data)]
+    return bool(held) and (not reply.text or all(isinstance(it.value, list) for it in held))

@@ -25,7 +25,13 @@ from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, 
 from kindlm.agents.protocols.a2a import A2A, A2A_0_3, is_call_answer, read_call_answer
 from kindlm.agents.protocols.ag_ui import AG_UI
 from kindlm.agents.protocols.ai_sdk import AI_SDK
-from kindlm.agents.reply_parts import ANOTHER_PROTOCOL, NoTextKnown, NotJson
+from kindlm.agents.reply_parts import (
+    ANOTHER_PROTOCOL,
+    OF_A_GRAPH,
+    READ_AS_GRAPH,
+    NoTextKnown,
+    NotJson,
+)
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
@@ -191,8 +197,10 @@ def _read_answer(
         if is_text and value is answer.text:
             return ParsedAnswer(read_reply(value, Reading()))
         return ParsedAnswer(read_answer(value, sent, reading))
-    except NoTextKnown:
+    except NoTextKnown as error:
         if not is_text or reported_calls(value, reading.tool_calls_path):
+            if error.hint == NoTextKnown.hint and OF_A_GRAPH.search(answer.text):
+                raise NoTextKnown(str(error), READ_AS_GRAPH) from None
             raise
         # JSON sent as text may be the answer itself: some agents are asked to write JSON.
         return ParsedAnswer(read_reply(answer.text, Reading()))

@@ -48,6 +48,14 @@ WHERE_THE_TEXT_IS = (
 AGENT_RULE = "agent"
 """The rule of tool calls that the agent itself answered, not a simulated tool."""
 
+OF_A_GRAPH = re.compile(r'"messages"\s*:\s*\[\s*\{|"additional_kwargs"\s*:')
+"""A list of messages, or a message of LangChain, in the JSON of an answer."""
+
+READ_AS_GRAPH = (
+    "If the agent is a graph, or answers with messages, write `adapter: langgraph`, with a `body`"
+    f" if its server takes other keys than `messages` ({DOCS}/how-to/agents/#langgraph)"
+)
+
 MAX_EVENTS = 100_000
 """The most events of a stream."""
 

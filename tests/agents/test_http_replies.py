@@ -529,3 +529,11 @@ def test_a_number_that_no_history_could_hand_on_is_unknown(most: float) -> None:
     assert read_cost({"cost": most * 1.01}) is None
     assert token_count(int(most)) == 10**9
     assert token_count(int(most) + 1) is None
+
+
+@pytest.mark.parametrize("place", ["messages", "output.messages", "output"])
+def test_messages_of_a_graph_name_the_adapter_that_reads_them(talk, http, failure, place):
+    said = {"content": "Done.", "additional_kwargs": {}, "type": "ai", "tool_calls": []}
+    body = {"output": said} if place == "output" else {"messages": [said]}
+    (result,), _ = talk(http({"output": body} if "." in place else body))
+    assert "`adapter: langgraph`" in failure(result).hint

@@ -614,3 +614,35 @@ def test_an_event_that_is_named_for_a_tool_is_a_call_whatever_the_type_in_it(
     told += f"""event: token\ndata: {json.dumps({"text": "ok"})}\n\n"""
     (result,), _ = talk(http(told, kind=STREAM), adapter=adapter)
     assert [use.call.name for use in success(result).tool_uses] == [name]
+
+
+CALL = {"name": "refund", "args": {"order": "A1"}, "id": "c1", "type": "tool_call"}
+SAID = {"content": "Done.", "additional_kwargs": {}, "type": "ai", "tool_calls": [], "id": "run-2"}
+ASKED = {**SAID, "content": "", "tool_calls": [CALL], "id": "run-1"}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"messages": [ASKED, SAID]},  # stream_mode="values"
+        {"model": {"messages": [SAID]}},  # "updates"
+        [SAID, {"langgraph_node": "model"}],  # "messages"
+        ["updates", {"model": {"messages": [ASKED]}}],  # several modes
+        [["desk:7fed"], {"model": {"messages": [SAID]}}],  # subgraphs=True
+        {"type": "updates", "ns": [], "data": {"model": {"messages": [SAID]}}},  # version="v2"
+        {"event": "on_chat_model_end", "run_id": "r1", "data": {"output": ASKED}},
+        {"ops": [{"op": "add", "path": "/streamed_output/-", "value": {"messages": [SAID]}}]},
+    ],
+)
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_a_stream_of_a_graph_names_the_adapter_that_reads_it(talk, http, failure, event, adapter):
+    (result,), _ = talk(http(events(event), kind=STREAM), adapter)
+    assert "`adapter: langgraph`" in failure(result).hint
+
+
+def test_messages_beside_what_was_read_are_no_error(reply):
+    called = {"tool_calls": [{"name": "refund", "arguments": {}}]}
+    for event in ({"text": "Done."}, called):
+        body = events({"messages": [{"role": "user", "content": "Hi"}]}, event)
+        answer = reply(body, kind=STREAM)
+        assert answer.text or answer.tool_uses
