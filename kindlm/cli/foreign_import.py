@@ -109,7 +109,7 @@ def import_results(
     events = [new_event(payload, subject=subject, at=at) for subject, payload in payloads]
     sealed = RunSealed(run=run, head=HeadOf(stream))
     log.submit(
-        Append(stream, events, seal=True),
+        Append(stream, events, expected_version=0, seal=True),
         Append(new_journal(), (new_event(sealed),)),
     ).result()
     return run, len(events), 0

@@ -219,6 +219,9 @@ class Appender:
                 raise ConflictError(f"{name}: has no event, so it has no head")
         if sealed:
             raise SealedError(f"{append.stream}: is sealed")
+        if append.expected_version not in (None, version):
+            reason = f"is at version {version}, not at {append.expected_version} as expected"
+            raise ConflictError(f"{append.stream}: {reason}")
         ends[append.stream] = version + len(append.events), append.seal
 
     def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:

@@ -191,13 +191,15 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One or more events to append to one stream; `seal` seals it afterwards.
+    """One or more events to append to one stream.
 
-    A sealed stream accepts no more events.
+    `expected_version` is that of the stream before them, None for any. `seal` seals the stream
+    afterwards, so that it accepts no more events.
     """
 
     stream: str
     events: Sequence[NewEvent]
+    expected_version: int | None = None
     seal: bool = False
 
 

@@ -49,6 +49,14 @@ def test_versions_and_positions_have_no_gaps(log: EventLog) -> None:
     assert [event.data["n"] for event in log.read(stream="s/1")] == list(range(1, 30, 3))
 
 
+def test_an_append_at_another_version_than_expected_conflicts(log: EventLog) -> None:
+    log.append("s", [NewEvent("t", {})], expected_version=0)
+    with pytest.raises(ConflictError, match=r"s: is at version 1, not at 0"):
+        log.append("s", [NewEvent("t", {})], expected_version=0)
+    log.append("s", [NewEvent("t", {})], expected_version=1)
+    assert [event.version for event in log.read()] == [1, 2]
+
+
 def test_a_sealed_stream_takes_nothing_more(log: EventLog) -> None:
     log.append("s", [NewEvent("t", {}), NewEvent("t", {})], seal=True)
     with pytest.raises(SealedError):
@@ -73,10 +81,9 @@ def test_all_appends_of_a_submit_are_recorded_or_none(log: EventLog) -> None:
 
 
 def test_a_conflict_fails_its_own_ticket_only(log: EventLog) -> None:
-    log.append("s/0", [NewEvent("t", {})])
     tickets = [
-        log.submit(Append("s", [NewEvent("t", {"n": n, "head": HeadOf(about)})]))
-        for n, about in enumerate(["s/0", "unknown", "s", "unknown", "s"])
+        log.submit(Append("s", [NewEvent("t", {"n": n})], expected_version=expected))
+        for n, expected in enumerate([0, 5, None, 1, 2])
     ]
     log.flush().result()
     outcomes: list[object] = []
@@ -87,7 +94,7 @@ def test_a_conflict_fails_its_own_ticket_only(log: EventLog) -> None:
         except ConflictError:
             outcomes.append("conflict")
     assert outcomes == ["recorded", "conflict", "recorded", "conflict", "recorded"]
-    assert [event.data["n"] for event in log.read(stream="s")] == [0, 2, 4]
+    assert [event.data["n"] for event in log.read()] == [0, 2, 4]
 
 
 def test_an_event_is_recorded_once(log: EventLog) -> None:
