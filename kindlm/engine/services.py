@@ -23,6 +23,7 @@ from kindlm.wording import last_words
 
 _log = FieldLog(__name__)
 
+_TRIES = 5
 _LAST_WORDS_S = 0.5
 _POLL_S = 0.02
 _ANSWER_S = 2.0
@@ -127,45 +128,48 @@ class _Running(LastOutput):
 async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
-    """Start one service on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    values = {f"serve.{name}.port": str(each) for name, each in ports.items()}
-    values |= {f"serve.{service.name}.port": str(port)}
-    values["gateway"] = environ.get("KINDLM_GATEWAY", "")
-    running = _Running(_with_values(service, values), port)
-    command, folder = running.service.command, Path(service.directory)
-    own = {**running.service.env, "PORT": str(port), "KINDLM_SERVICE": "1"}
-    # Nothing is written to its input, which closes when kindlm ends: programs can notice that.
-    starting = start_program(command, folder, {**environ, **own}, running.add)
-    try:
-        running.program = await starting
-    except OSError as error:
-        hint = f"Check serve.{service.name}.command; it runs in {service.directory}"
-        message = f"could not be started: {error.strerror}: {command[0]}"
-        return Err(running.failed(message, hint))
-    is_ready = None
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(service.timeout_ms / 1000):
-                is_ready = await running.is_ready()
-        if not is_ready:
-            await running.program.drained()
-    finally:
-        if not is_ready:
-            await running.program.end()
-    if is_ready:
-        return Ok(running)
-    if is_ready is not None:
-        return Err(running.ended("before it was ready"))
-    parts = urlsplit(running.service.ready_url or "")
-    # Without credentials, which may be before the host or in the query.
-    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    why = f": {address} {running.not_ready}" if running.not_ready else ""
-    message = f"was not ready after {service.timeout_ms} ms{why}."
-    hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
-    return Err(running.failed(message, hint))
+    """Start one service, again with another port if it ends because its port was taken."""
+    for _ in range(_TRIES):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        values = {f"serve.{name}.port": str(each) for name, each in ports.items()}
+        values |= {f"serve.{service.name}.port": str(port)}
+        values["gateway"] = environ.get("KINDLM_GATEWAY", "")
+        running = _Running(_with_values(service, values), port)
+        command, folder = running.service.command, Path(service.directory)
+        own = {**running.service.env, "PORT": str(port), "KINDLM_SERVICE": "1"}
+        # Nothing is written to its input, which closes when kindlm ends: programs can notice that.
+        starting = start_program(command, folder, {**environ, **own}, running.add)
+        try:
+            running.program = await starting
+        except OSError as error:
+            hint = f"Check serve.{service.name}.command; it runs in {service.directory}"
+            message = f"could not be started: {error.strerror}: {command[0]}"
+            return Err(running.failed(message, hint))
+        is_ready = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(service.timeout_ms / 1000):
+                    is_ready = await running.is_ready()
+            if not is_ready:
+                await running.program.drained()
+        finally:
+            if not is_ready:
+                await running.program.end()
+        if is_ready:
+            return Ok(running)
+        if is_ready is None:
+            parts = urlsplit(running.service.ready_url or "")
+            # Without credentials, which may be before the host or in the query.
+            address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            why = f": {address} {running.not_ready}" if running.not_ready else ""
+            message = f"was not ready after {service.timeout_ms} ms{why}."
+            hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
+            return Err(running.failed(message, hint))
+        if not _is_taken(port):
+            break
+    return Err(running.ended("before it was ready"))
 
 
 def _with_values(service: Service, values: Mapping[str, str]) -> Service:
@@ -178,6 +182,17 @@ def _with_values(service: Service, values: Mapping[str, str]) -> Service:
 
     bound: Service = filled(service, fill)
     return bound
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        # As for most servers, connections that have just ended do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False
 
 
 async def _why_not(url: str) -> str | None:

@@ -117,7 +117,39 @@ def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path, monkeyp
     assert_ended(start([service(tmp_path, source)], body))
 
 
-def test_a_service_that_ends_is_started_once(tmp_path):
+def test_a_service_that_cannot_bind_is_started_again_on_another_port(tmp_path):
+    # Its port is taken by a process outside its group, as by another program of the machine.
+    source = (
+        "import os, pathlib, socket, subprocess, sys, time\n"
+        "tries = pathlib.Path('tries')\n"
+        "seen = tries.read_text().split() if tries.exists() else []\n"
+        "tries.write_text(' '.join([*seen, os.environ['PORT']]))\n"
+        "if len(seen) < 2:\n"
+        "    taken = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))\n"
+        "    child = subprocess.Popen(\n"
+        "        [sys.executable, '-c', 'import time; time.sleep(600)'],\n"
+        "        pass_fds=[taken.fileno()], start_new_session=True,\n"
+        "        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,\n"
+        "    )\n"
+        "    open('pids', 'a').write(f'{child.pid} ')\n"
+        "    sys.exit('address in use')\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+
+    async def body(ports):
+        return ports["agent"], (tmp_path / "tries").read_text().split()
+
+    try:
+        port, tries = start([service(tmp_path, source)], body)
+    finally:
+        for pid in started_pids(tmp_path):
+            os.kill(pid, signal.SIGKILL)
+    assert len(tries) == 3
+    assert tries[-1] == str(port)
+
+
+def test_a_service_that_ends_for_another_reason_is_started_once(tmp_path):
     source = "import sys; open('tries', 'a').write('x'); sys.exit('no such table: orders')"
     result = start([service(tmp_path, source)])
     assert isinstance(result, Err)
