@@ -345,10 +345,11 @@ def _pattern_of(search: str) -> re.Pattern[str]:
     for term in _TERM.findall(re.sub(_ACCENT, "", normalize("NFD", search))):
         words = [f"{_ACCENT}*".join(word) for word in re.findall(r"[^\W_]+", term)]
         if words and term not in _OPERATORS:
-            end = r"[^\W_]*" if term.endswith("*") else ""
+            end = rf"(?:[^\W_]|{_ACCENT})*" if term.endswith("*") else ""
             terms.append(r"[\W_]+".join(words) + end)
     any_term = "|".join(terms) or "(?!)"
-    return re.compile(rf"(?<![^\W_])((?:{any_term}){_ACCENT}*)(?![^\W_])", re.IGNORECASE)
+    whole = rf"(?<![^\W_])(?<!{_ACCENT})((?:{any_term}){_ACCENT}*)(?![^\W_])"
+    return re.compile(whole, re.IGNORECASE)
 
 
 def _finding(

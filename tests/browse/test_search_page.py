@@ -105,6 +105,11 @@ def test_the_words_and_phrases_of_a_search_are_marked(
     assert marks(ask, history, make, output, asked) == marked
 
 
+def test_words_are_marked_whole_though_they_have_accents(ask: Any, history: Any, make: Any) -> None:
+    output = "A caf\u00e9t\u00e9ria, and Sant\u00e9te te."
+    assert marks(ask, history, make, output, "caf* OR te") == ["caf\u00e9t\u00e9ria", "te"]
+
+
 def test_words_beside_masked_ones_are_marked(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("eeee6666")
     writer.suite(tests=[make.planned()])
