@@ -284,6 +284,8 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
         ("answer: 42", [], "the assertion `answer`"),
         ("is-refusal", [], "the assertion `is-refusal`"),
         ("grade", ["grade"], ""),
+        ("answer-relevance", ["relevant"], ""),
+        ("trajectory:step-count", [], "the assertion `trajectory:step-count`"),
         ("icontains: a: b", ["a: b"], ""),
         ("grade: kind", ["kind"], ""),
         ("word-count: 3", [], "the assertion `word-count`"),

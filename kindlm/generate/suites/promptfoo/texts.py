@@ -203,7 +203,7 @@ def _expected(text: str) -> dict[str, Any]:
     if colon:
         text = f"{_OTHER_NAMES.get(name, name)}:{value}"
     found = _EXPECTED.fullmatch(text)
-    is_word = found is not None and found.end("type") == len(text)
+    is_word = re.fullmatch(r"[\w-]+", text) and text not in _THRESHOLDS
     if found is None or (is_word and not _WITHOUT_VALUE.fullmatch(text)):
         return {"type": "equals", "value": text}
     kind, threshold, value = found.groups()
