@@ -106,9 +106,12 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
         except OSError as error:
             failure = error
     place = host if port is None else f"{host}:{port}"
+    # Python's message about `bind` would repeat the address.
+    is_unknown = isinstance(failure, socket.gaierror)
+    why = failure.strerror if is_unknown else os.strerror(failure.errno or 0)
     return Err(
         broken(
-            f"kindlm cannot listen on {place}: {failure.strerror}.",
+            f"kindlm cannot listen on {place}: {why}.",
             "Choose another --port, 0 for a free one, or a --host that is an address of this"
             " machine.",
         )

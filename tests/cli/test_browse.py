@@ -219,7 +219,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
     assert (outcome.code, outcome.out) == (1, "")
     assert f"kindlm cannot listen on 127.0.0.1:{port}" in outcome.err
     # Without --port, `kindlm serve-history` does not take a free one.
-    assert "Choose another --port, 0 for a free one" in outcome.err
+    assert "in use. Choose another --port, 0 for a free one" in " ".join(outcome.err.split())
 
 
 def test_an_invalid_host_is_an_error(kindlm: Any, recorded: Any) -> None:
