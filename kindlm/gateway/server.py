@@ -233,7 +233,8 @@ class _Forwarding:
 
     def _hint(self) -> str:
         """Return what to do about a failed call."""
-        if not self.upstream.headers and KEY_HEADER not in self.request.headers:
+        has_key = self.upstream.headers or KEY_HEADER in self.request.headers
+        if self.status in (401, 403) and not has_key:
             return f"kindlm has no key for this provider: set {self.upstream.key_variable}"
         return "To see the call and its answer, show this execution with --verbose"
 

@@ -68,13 +68,12 @@ def warnings() -> list[str]:
 
 
 @asynccontextmanager
-async def _open(url: str, warnings: list[str], adapter: str = "subprocess") -> AsyncIterator[Bench]:
-    environ = {
-        "OPENAI_BASE_URL": f"{url}/v1",
-        "ANTHROPIC_BASE_URL": url,
-        "OPENAI_API_KEY": REAL_KEY,
-        "ANTHROPIC_API_KEY": REAL_KEY,
-    }
+async def _open(
+    url: str, warnings: list[str], adapter: str = "subprocess", key: str | None = REAL_KEY
+) -> AsyncIterator[Bench]:
+    environ = {"OPENAI_BASE_URL": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+    if key is not None:
+        environ |= {"OPENAI_API_KEY": key, "ANTHROPIC_API_KEY": key}
 
     def warn(message: str, hint: str) -> None:
         warnings.append(message)

@@ -128,6 +128,19 @@ def test_a_refusal_of_the_provider_reaches_the_agent_and_each_try_is_recorded(be
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("status", "is_about_the_key"), [(401, True), (429, False), (500, False)])
+def test_a_missing_key_is_named_only_where_the_provider_asks_for_one(
+    behind, status, is_about_the_key
+):
+    async def run():
+        answer = http_answer(status, {"error": {"message": "No"}})
+        async with open_peer(answer) as peer, behind(peer.url, key=None) as bench:
+            await post(bench)
+            assert ("set OPENAI_API_KEY" in await bench.observed.trouble()) == is_about_the_key
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("named", "priced"), [("gpt-4o-2024-08-06", "gpt-4o-2024-08-06"), (None, "gpt-4o-mini")]
 )
