@@ -48,7 +48,7 @@ _KIND_ATTRIBUTES = (
 
 _KINDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.CHAT: (
-        "chat", "text_completion", "generate_content", "llm", "completion",
+        "chat", "text_completion", "generate_content", "llm", "completion", "generation",
         "ai.generatetext.dogenerate", "ai.streamtext.dostream",
         "ai.generateobject.dogenerate", "ai.streamobject.dostream",
     ),
@@ -64,7 +64,13 @@ _KIND_OF = {value: kind for kind, values in _KINDS.items() for value in values}
 
 _ONLY_OF_TOOLS = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
-_TYPES = ("langfuse.observation.type", "langsmith.span.kind", "lmnr.span.type", "mlflow.spanType")
+_LANGFUSE = "langfuse.observation.type"
+"""Gives the kind of a span if no other attribute does; a span of a tool has the tool's name.
+
+Langfuse makes these spans for any functions, so they may also enclose all work for an answer.
+"""
+
+_TYPES = ("langsmith.span.kind", "lmnr.span.type", "mlflow.spanType")
 """Attributes that kindlm reads only to notice a tool call, which has the name of its span."""
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -77,6 +83,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "gcp.vertex.agent.tool_call_args",
         "traceloop.entity.input",
         "input.value",
+        "langfuse.observation.input",
     ),
     "result": (
         "gen_ai.tool.call.result",
@@ -85,6 +92,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "gcp.vertex.agent.tool_response",
         "traceloop.entity.output",
         "output.value",
+        "langfuse.observation.output",
     ),
     "provider": ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
     "model": (
@@ -94,6 +102,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "llm.model_name",
         "llm.request.model",
         "ai.model.id",
+        "langfuse.observation.model.name",
     ),
     "input tokens": (
         "gen_ai.usage.input_tokens",
@@ -118,6 +127,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "llm.finish_reason",
         "ai.response.finishReason",
         "gen_ai.completion.0.finish_reason",
+        "langfuse.observation.metadata.finish_reason",
     ),
     "text": ("ai.response.text", "ai.response.object"),
     "said": (
@@ -126,6 +136,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "llm.output_messages.",
         "gen_ai.completion.",
         "response",
+        "langfuse.observation.output",
     ),
     "asked": (
         "gen_ai.input.messages",
@@ -133,6 +144,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "llm.input_messages.",
         "gen_ai.prompt.",
         "raw_input",
+        "langfuse.observation.input",
     ),
     "system": ("gen_ai.system_instructions",),
     "tools": (
@@ -189,7 +201,7 @@ _ENDED_FOR_TOOLS = frozenset(
 def kind_of(span: Span) -> Kind:
     """Return the kind of a span."""
     attributes = span.attributes
-    for value in (attributes.get(name) for name in _KIND_ATTRIBUTES):
+    for value in (attributes.get(name) for name in (*_KIND_ATTRIBUTES, _LANGFUSE)):
         if isinstance(value, str) and value.lower() in _KIND_OF:
             kind = _KIND_OF[value.lower()]
             return Kind.AGENT if kind is Kind.TOOL and _only_repeats_calls(span) else kind
@@ -228,7 +240,7 @@ def fact(span: Span, name: str) -> Any:
         value = span.attributes.get(attribute)
         if value is not None and value != HIDDEN:
             return value
-    return None
+    return span.name if name == "tool" and span.attributes.get(_LANGFUSE) == "tool" else None
 
 
 def answers(span: Span, asking: Span) -> bool:
@@ -246,7 +258,20 @@ def text_fact(span: Span, name: str) -> str | None:
 
 def tokens(span: Span, name: str) -> int | None:
     """Return a fact that is a number of tokens."""
-    return token_count(fact(span, name))
+    value = fact(span, name)
+    usage = read_json(span.attributes.get("langfuse.observation.usage_details"))
+    if value is None and isinstance(usage, dict) and name in _USAGE:
+        # The forms of providers, or Langfuse's: parts of the input, such as `input_cache_read`.
+        total, word = _USAGE[name]
+        parts = [count for key, count in usage.items() if word in key and type(count) is int]
+        value = usage.get(total, sum(parts) if parts else None)
+    return token_count(value)
+
+
+_USAGE = {
+    "input tokens": ("prompt_tokens", "input"),
+    "output tokens": ("completion_tokens", "output"),
+}
 
 
 def arguments(span: Span) -> Any:
@@ -256,7 +281,14 @@ def arguments(span: Span) -> Any:
         # First decorated Python functions and tools of smolagents, then tools of LangChain.
         called = value.keys() - {"sanitize_inputs_outputs"}
         if called == {"args", "kwargs"} and isinstance(value["kwargs"], dict):
-            return value["kwargs"] | ({"args": value["args"]} if value["args"] else {})
+            named, unnamed = value["kwargs"], value["args"]
+            if (
+                isinstance(unnamed, list)
+                and unnamed
+                and (not named or _LANGFUSE in span.attributes)
+            ):
+                return [*unnamed, *named.values()]  # elsewhere, the first can be `self`
+            return named | ({"args": unnamed} if unnamed else {})
         if "input_str" in value and isinstance(value.get("inputs"), dict):
             return value["inputs"]
     return value
@@ -291,14 +323,18 @@ def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
     """Return the tool calls at the end of a model call, and whether these are all.
 
     They may be incomplete if the span holds neither a call nor a text of the answer, or if messages
-    are cut off. The finish reason "stop" proves nothing: some models give it with tool calls.
+    are cut off. The finish reason "stop" proves nothing: some models give it with tool calls. An
+    output of Langfuse can be any part of the answer; a text with a finish reason is a whole stream.
     """
     answer = _answer(span)
     calls = [call for each in answer for call in each.calls]
-    if any(isinstance(value, str) for value in _values(span, "said")):
+    is_streamed = "langfuse.observation.metadata.finish_reason" in span.attributes
+    if not is_streamed and any(isinstance(value, str) for value in _values(span, "said")):
         return calls, False
     if calls or span.is_error:
         return calls, True
+    if _LANGFUSE in span.attributes and not is_streamed:
+        answer = [each for each in answer if each.role == "assistant"]
     is_text = bool(fact(span, "text")) or any(each.text for each in answer)
     return [], is_text and not ended_for_tools(span)
 
@@ -308,7 +344,9 @@ def ended_for_tools(span: Span) -> bool:
     ended = fact(span, "finish")
     reasons = list(ended) if isinstance(ended, list) else [ended]
     reasons += [each.ended for each in _answer(span)]
-    return any(str(each).lower().rpartition(".")[2] in _ENDED_FOR_TOOLS for each in reasons)
+    return any(
+        str(each).strip('"').lower().rpartition(".")[2] in _ENDED_FOR_TOOLS for each in reasons
+    )
 
 
 def said(span: Span) -> Any:

@@ -292,14 +292,23 @@ def _place(slots: list[_Slot], group: Group) -> None:
     free = [each for each in slots if not each.group]
     same = [each for each in free if each.call.id and each.call.id == call_id]
     named = [each for each in free if each.call.name == name and not (each.call.id and call_id)]
-    same += [each for each in named if each.call.arguments == arguments] or named
+    same += [each for each in named if _has_arguments(each.call, arguments)] or named
     if not same:
         same = [_Slot(AskedCall("", "", None))]
         slots += same
     slot, asked = same[0], same[0].call
     # LangChain reports arguments as a Python literal, or the only one by its value alone.
-    arguments = arguments if isinstance(arguments, dict) else asked.arguments
+    if not isinstance(arguments, dict):
+        unnamed = arguments if isinstance(arguments, list) else None
+        arguments = unnamed if asked.arguments is None else asked.arguments
     slot.call, slot.group = AskedCall(call_id or asked.id, name or asked.name, arguments), group
+
+
+def _has_arguments(call: AskedCall, given: Any) -> bool:
+    """Return whether a call has the arguments of a span, which may be values without names."""
+    own = call.arguments
+    is_unnamed = isinstance(given, list) and isinstance(own, dict)
+    return bool(own == given or (is_unnamed and list(own.values()) == given))
 
 
 def _add_sent(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:

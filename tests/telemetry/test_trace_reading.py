@@ -947,7 +947,6 @@ def test_a_call_in_a_span_of_no_known_kind_is_missing_unless_another_has_it(
 @pytest.mark.parametrize(
     ("name", "kind", "other"),
     [
-        ("langfuse.observation.type", "tool", "generation"),
         ("langsmith.span.kind", "tool", "chain"),
         ("lmnr.span.type", "TOOL", "DEFAULT"),
         ("mlflow.spanType", '"TOOL"', '"AGENT"'),
@@ -963,6 +962,109 @@ def test_a_tool_in_the_form_of_an_observability_product_is_missing_unless_called
     called = {**otlp_span(1, {name: kind}), "name": "lookup"}
     known = otlp_span(3, TOOLS["genai"])
     assert read_trace(spans_of(called, end, known)).missing is None
+
+
+def observed(kind, given, output, **more):
+    """Return the attributes of an observation in Langfuse's SDK."""
+    own = {"type": kind, "input": json.dumps(given), "output": output, **more}
+    return {f"langfuse.observation.{key}": value for key, value in own.items()}
+
+
+LANGFUSE_CALL = {
+    "role": "assistant",
+    "tool_calls": [FUNCTION | {"id": "call_5f71"}],
+    "content": None,
+}
+LANGFUSE_MORE = {
+    "model.name": "gpt-4o-mini",
+    "usage_details": json.dumps(
+        {"completion_tokens": 7, "prompt_tokens": 127, "prompt_tokens_details": {"cached": 9}}
+    ),
+}
+LANGFUSE_ASKS = observed("generation", {"messages": []}, json.dumps(LANGFUSE_CALL), **LANGFUSE_MORE)
+LANGFUSE_TOOL = observed("tool", {"args": [], "kwargs": ARGUMENTS}, SENT)
+LANGFUSE_ENDS = observed("generation", {}, json.dumps({"role": "assistant", "content": "Done."}))
+
+
+def lookup_span(number, attributes, **more):
+    return otlp_span(number, attributes, **more) | {"name": "lookup"}
+
+
+def test_observations_of_langfuse_are_model_and_tool_calls(spans_of):
+    reading = read_trace(
+        spans_of(
+            otlp_span(1, LANGFUSE_ASKS), lookup_span(2, LANGFUSE_TOOL), otlp_span(3, LANGFUSE_ENDS)
+        )
+    )
+    assert (uses_of(reading), reading.missing) == ([CALL], None)
+    first, _ = reading.model_calls
+    assert (first.model, first.usage) == ("gpt-4o-mini", Usage(127, 7))
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"input": 10, "output": 3, "total": 13}, (10, 3)),
+        ({"input": 10, "input_cache_read": 90, "output": 3, "output_reasoning": 2}, (100, 5)),
+        ({"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 3}, (100, 3)),
+        ({"total": 13}, (None, None)),
+        ([1], (None, None)),
+    ],
+)
+def test_tokens_of_langfuse_are_the_sum_of_their_parts(spans_of, usage, tokens):
+    ends = LANGFUSE_ENDS | {"langfuse.observation.usage_details": json.dumps(usage)}
+    (call,) = read_trace(spans_of(otlp_span(1, ends))).model_calls
+    assert (call.usage.input_tokens, call.usage.output_tokens) == tokens
+
+
+@pytest.mark.parametrize(
+    "output", ["I refund it.", '{"text": "I refund it."}', '{"content": "It."}', "3", None]
+)
+def test_a_part_of_an_answer_in_langfuse_does_not_rule_out_calls(spans_of, output):
+    """Functions of users give any part of an answer, such as its first text."""
+    part = observed("generation", {"args": [], "kwargs": {}}, output)
+    reading = read_trace(spans_of(otlp_span(1, part)))
+    assert "does not contain the model's answer" in reading.missing
+
+
+@pytest.mark.parametrize(("ended", "is_whole"), [('"stop"', True), ('"tool_calls"', False)])
+def test_a_streamed_text_in_langfuse_is_whole_unless_it_ended_for_tools(spans_of, ended, is_whole):
+    streamed = observed("generation", {}, "Done.", **{"metadata.finish_reason": ended})
+    reading = read_trace(spans_of(otlp_span(1, streamed)))
+    assert (reading.missing is None) is is_whole
+
+
+def test_nested_observations_of_langfuse_are_one_call_each(spans_of):
+    outer = observed("generation", {"args": [[]], "kwargs": {}}, "Let me look.")
+    spans = spans_of(
+        otlp_span(1, observed("agent", {}, "Done."), times=(0, 900)),
+        otlp_span(2, outer, parent=1, times=(100, 200)),
+        otlp_span(3, LANGFUSE_ASKS, parent=2, times=(110, 190)),
+        lookup_span(4, LANGFUSE_TOOL, parent=1, times=(300, 400)),
+        lookup_span(5, LANGFUSE_TOOL, parent=4, times=(310, 390)),
+        otlp_span(6, LANGFUSE_ENDS, parent=1, times=(500, 600)),
+    )
+    reading = read_trace(spans)
+    assert (uses_of(reading), reading.missing) == ([CALL], None)
+    assert len(reading.model_calls) == 2
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_arguments_without_names_are_those_of_the_model_if_it_asked(spans_of, asked):
+    tool = observed("tool", {"args": ["A1"], "kwargs": {"fast": True}}, SENT)
+    calls = [("c2", "lookup", {"order_id": "B2"}), ("c1", "lookup", ARGUMENTS | {"fast": True})]
+    spans = [otlp_span(1, asks(*calls) if asked else LANGFUSE_ENDS), lookup_span(2, tool)]
+    reading = read_trace(spans_of(*spans))
+    use = reading.tool_uses[-1]
+    assert (use.response, reading.missing) == (RESULT, None)
+    assert (use.call.arguments, use.call.malformed) == (
+        (ARGUMENTS | {"fast": True}, None) if asked else ({}, '["A1",true]')
+    )
+
+
+def test_a_tool_of_langfuse_without_input_lacks_its_arguments(spans_of):
+    reading = read_trace(spans_of(lookup_span(1, {"langfuse.observation.type": "tool"})))
+    assert 'the arguments of "lookup"' in reading.missing
 
 
 @pytest.mark.parametrize("name", [["lookup"], {"value": "lookup"}])
