@@ -236,7 +236,10 @@ class _Forwarding:
         has_key = self.upstream.headers or KEY_HEADER in self.request.headers
         if self.status in (401, 403) and not has_key:
             return f"kindlm has no key for this provider: set {self.upstream.key_variable}"
-        return "To see the call and its answer, show this execution with --verbose"
+        hint = "To see the call and its answer, show this execution with --verbose"
+        if KEY_HEADER in self.request.headers:
+            return hint
+        return f"{hint}; if a key was refused, check {self.upstream.key_variable} where kindlm runs"
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Forward the request, and stream the answer back."""

@@ -322,7 +322,7 @@ def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
             assert (failure.cost_source, bench.desk.spent) == (None, [])
             trouble = await bench.observed.trouble()
             assert failure.message in trouble
-            assert "--verbose" in trouble
+            assert "--verbose; if a key was refused, check OPENAI_API_KEY where" in trouble
 
     asyncio.run(run())
 
