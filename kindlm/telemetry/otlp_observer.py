@@ -65,8 +65,9 @@ async def observing_otlp(run: str, environ: Mapping[str, str]) -> AsyncIterator[
 class OtlpObserver:
     """Implements `ports.Observer`; `url` is the address for exporters, `environ` that of the run.
 
-    `over` are the traces of conversations that have ended. The counters are for `notes`: spans and
-    calls in unknown traces, late spans, and refused requests; `refusal` is why the last one was.
+    `over` are the traces and places of conversations that have ended. The counters are for `notes`:
+    spans and calls in unknown traces, and late spans. `refusals` has the place of each refused
+    request, empty if any agent may have sent it, and the reason.
     """
 
     run: str
@@ -78,8 +79,7 @@ class OtlpObserver:
     unknown_spans: int = 0
     unknown_calls: int = 0
     late_spans: int = 0
-    refusals: int = 0
-    refusal: str = ""
+    refusals: list[tuple[str, str]] = field(default_factory=list)
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
         """Return the observation of a conversation; None for an agent without `telemetry: otlp`."""
@@ -115,10 +115,10 @@ class OtlpObserver:
                 self.unknown_spans += 1
                 self.unknown_calls += dialects.kind_of(span) in _CALLS
 
-    def refused(self, why: str) -> None:
-        """Count an unreadable request; any agent may have sent it."""
-        self.refusals += 1
-        self.refusal = why
+    def refused(self, why: str, place: str) -> None:
+        """Take note of an unreadable request that was sent to a place."""
+        is_known = place in self.by_place or place in self.over
+        self.refusals.append((place if is_known else "", why))
 
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield the warnings at the end of a run, each with its hint."""
@@ -130,8 +130,8 @@ class OtlpObserver:
             message = f"{count(self.late_spans, 'span')} arrived after the end of their execution."
             yield message, _EXPORT_SOON
         if self.refusals:
-            message = f"{count(self.refusals, 'request')} with spans could not be read, "
-            yield f"{message}the last one for this reason: {self.refusal}.", _FORMS
+            message = f"{count(len(self.refusals), 'request')} with spans could not be read, "
+            yield f"{message}the last one for this reason: {self.refusals[-1][1]}.", _FORMS
 
 
 @dataclass(eq=False)
@@ -190,7 +190,7 @@ class TracedConversation:
             watch_own_spans()
         if self._messages[self.sent]:
             self._unknown_before = self.observer.unknown_calls
-            self._refused_before = self.observer.refusals
+            self._refused_before = len(self.observer.refusals)
         self.call, self.sent = call, secrets.token_hex(8)
         self._messages[self.sent], self._begun = False, len(self._new)
 
@@ -245,7 +245,7 @@ class TracedConversation:
         """End the observation; see `ports.Observation`."""
         observer = self.observer
         del observer.by_trace[self.trace], observer.by_place[self.place]
-        observer.over.add(self.trace)
+        observer.over |= {self.trace, self.place}
         if not self._messages[self.sent]:
             return None  # the spans belong to a message that failed
         observer.late_spans += len(self._new)
@@ -264,10 +264,10 @@ class TracedConversation:
         if self._is_ambiguous:
             return "Two spans of the trace have the same id, so one of them was not read."
         if not self._new:
-            last = self.observer.refusal
+            refused = self._refusals()
             how = _EXPORT if self.target.instance is None else _EXPORT_HERE
             return f"No span of the agent arrived {wait}, so its tool calls are unknown. {how}" + (
-                f" A request with spans could not be read: {last}" if last else ""
+                f" A request with spans could not be read: {refused[-1]}" if refused else ""
             )
         if lacking := self._lacking():
             return (
@@ -337,12 +337,17 @@ class TracedConversation:
                 "kindlm did not start: they may be of this execution. Pass the header traceparent "
                 "on to all that the agent does, also in threads and queues."
             )
-        if refused := self.observer.refusals - self._refused_before:
+        if refused := self._refusals(self._refused_before):
             return (
-                f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
-                f"tool calls may be missing: {self.observer.refusal}. {_FORMS}"
+                f"Meanwhile, {count(len(refused), 'request')} with spans could not be read, so "
+                f"spans of tool calls may be missing: {refused[-1]}. {_FORMS}"
             )
         return None
+
+    def _refusals(self, since: int = 0) -> list[str]:
+        """Return why requests that may be of this conversation were refused."""
+        refused = self.observer.refusals[since:]
+        return [why for place, why in refused if place in ("", self.place)]
 
 
 def _event(call: int, spans: Sequence[Span]) -> AgentTraced:

@@ -50,7 +50,7 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
 
         def refuse(status: int, why: str) -> web.Response:
             why = _NOT_PRINTABLE.sub(" ", why)[:300]
-            observer.refused(why)
+            observer.refused(why, place)
             return web.Response(status=status, text=why)
 
         read = _READERS.get(request.content_type)

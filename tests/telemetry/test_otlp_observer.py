@@ -251,13 +251,14 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
 def test_requests_that_could_not_be_read_are_counted_with_the_last_reason():
     observer = OtlpObserver("run")
     for number in range(25):
-        observer.refused(f"line {number} is odd")
+        observer.refused(f"line {number} is odd", "")
     (note,) = [message for message, _ in observer.notes()]
     assert note.startswith("25 requests with spans could not be read, ")
     assert note.endswith(": line 24 is odd.")
 
 
-def test_a_request_that_could_not_be_read_leaves_conversations_undecided(bench):
+@pytest.mark.parametrize("place", ["", "unknown"])
+def test_a_request_that_could_not_be_read_leaves_conversations_undecided(bench, place):
     one, other = bench.open("1.1"), bench.open("2.1")
 
     def ask(conversation: TracedConversation, number: int) -> str | None:
@@ -266,16 +267,30 @@ def test_a_request_that_could_not_be_read_leaves_conversations_undecided(bench):
         bench.arrive(conversation.trace, *spans)
         return bench.seen(conversation).missing
 
-    bench.observer.refused("before any message")
+    bench.observer.refused("before any message", "")
     bench.begin(one)
     bench.begin(other)
-    bench.observer.refused("more than 10 MB")
+    bench.observer.refused("more than 10 MB", place)
     for conversation, number in ((one, 1), (other, 11)):
         missing = ask(conversation, number) or ""
         assert "1 request with spans could not be read, so spans of tool calls may be" in missing
         assert "more than 10 MB" in missing
     bench.begin(one, 2)
     assert ask(one, 3) is None
+
+
+def test_a_request_to_the_place_of_a_conversation_leaves_no_other_undecided(bench):
+    one, other, ended = bench.open("1.1"), bench.open("2.1"), bench.open("3.1")
+    sent = {each: bench.begin(each) for each in (one, other)}
+    ended.close()
+    for each in (one, ended):
+        bench.observer.refused("the connection broke off", each.place)
+    for number, each in enumerate((one, other), 1):
+        bench.arrive(each.trace, around(number, sent[each]))
+    assert "1 request with spans could not be read" in (bench.seen(one).missing or "")
+    assert "could not be read" not in (bench.seen(other).missing or "")
+    (note,) = [message for message, _ in bench.observer.notes()]
+    assert note.startswith("2 requests with spans could not be read, ")
 
 
 def test_two_spans_with_the_same_id_leave_a_conversation_undecided(bench):

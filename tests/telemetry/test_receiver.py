@@ -35,12 +35,14 @@ JSON, PROTOBUF = "application/json", "application/x-protobuf"
 class Kept:
     spans: list[tuple[str, str]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    refused_places: list[str] = field(default_factory=list)
 
     def take(self, spans: Sequence[Span], place: str) -> None:
         self.spans += [(place, span.trace) for span in spans]
 
-    def refused(self, why: str) -> None:
+    def refused(self, why: str, place: str) -> None:
         self.refusals.append(why)
+        self.refused_places.append(place)
 
 
 def protobuf(value: bytes = b"", trace: str = TRACE) -> bytes:
@@ -137,6 +139,7 @@ def test_what_cannot_be_read_is_refused_and_the_next_request_is_taken(caplog):
             assert (await post(url, GOOD, JSON, "/other")).status_code == 404
             assert (await post(url, b"{", JSON, "/p1/v1/traces")).status_code == 400
             assert len(kept.refusals) == len(REFUSED) + 1
+            assert kept.refused_places == [*[""] * len(REFUSED), "p1"]
         assert url.startswith("http://127.0.0.1:")
 
     asyncio.run(run())
