@@ -32,6 +32,11 @@ _RESULTS = ("output", "raw", "result")
 _ARGUMENTS = ("inputs", "input", "arguments", "parameters")
 _STRUCTURED = ("pydantic", "json_dict")
 """Keys that repeat the answer as an object in the user's form."""
+_DELEGATION = frozenset({"delegateworktocoworker", "askquestiontocoworker"})
+_DELEGATED = (
+    "an agent of the crew delegates to another, and results of CrewAI do not show which tools that "
+    "one called. Give kindlm the crew itself, or list all calls in `agent_executions`"
+)
 _DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
 _NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
 _NO_PARTS = (
@@ -69,6 +74,7 @@ def read_crew(text: str) -> AgentReply:
         usage = Usage()  # a crew that counted no tokens says 0
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
     cost = read_cost({"cost": counts.get("total_cost")})
+    delegates = any(folded(use.call.name.replace(" ", "")) in _DELEGATION for use in uses)
     return agent_reply(
         answer or "",
         uses,
@@ -76,6 +82,7 @@ def read_crew(text: str) -> AgentReply:
         warnings=(*((_NO_PARTS,) if is_total else ()), *failure_warnings(value)),
         hidden=_hidden(value, place, uses),
         hint="report them as `tasks` with a `tool`",
+        unseen=_DELEGATED if delegates and not named else None,
         # Agents that call tools in ReAct text list no calls in their messages.
         reports_tools="Action Input:" not in text
         and (

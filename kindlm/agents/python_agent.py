@@ -291,8 +291,16 @@ def _to_json(result: Any) -> str:
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:
     """Return the last line of user code, or of a tool whose error is the cause: ` (bot.py:12)`."""
-    if raised.__cause__ is not None and (cause := _at(raised.__cause__, folders)):
-        return cause
+    causes = list[BaseException]()
+    cause: BaseException | None = raised
+    while cause is not None and cause not in causes:  # CrewAI raises an error from itself
+        causes.append(cause)
+        cause = cause.__cause__
+    return next(filter(None, (_place(cause, folders) for cause in reversed(causes))), "")
+
+
+def _place(raised: BaseException, folders: Sequence[Path]) -> str:
+    """Return the last line of user code in the traceback of an error."""
     places = [
         (Path(frame.filename), frame.lineno)
         for frame in traceback.extract_tb(raised.__traceback__)

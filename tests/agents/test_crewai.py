@@ -84,6 +84,14 @@ class TestReplies:
         )
         assert [use.call.name for use in told.tool_uses] == ["look", "pay", "mail"]
 
+    def test_what_a_coworker_does_is_unseen_unless_it_is_listed(self, reply):
+        call = {"id": "c1", "function": {"name": "delegate_work_to_coworker", "arguments": "{}"}}
+        messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        told = {"raw": "ok", "tasks_output": [{"raw": "ok", "messages": messages}]}
+        assert "delegates to another" in reply(told).unseen
+        listed = {**told, "agent_executions": [{"agent_name": "Clerk", "tool_used": "refund"}]}
+        assert reply(listed).unseen is None
+
     def test_an_execution_that_no_task_repeats_is_a_call_of_its_own(self, reply):
         executions = [
             {"tool_used": "pay", "inputs": {"to": "a"}},

@@ -443,6 +443,20 @@ def test_an_exception_is_shown_with_the_last_line_of_the_users_own(module, talk,
     assert f"{name}.py" in first, error.trace
 
 
+def test_an_error_that_is_its_own_cause_is_shown(module, talk, failure):
+    name = module(
+        """
+        def agent(message):
+            raised = ValueError("rate limit")
+            raised.__cause__ = raised
+            raise raised
+        """
+    )
+    (result,) = talk(f"{name}:agent")
+    assert "raised ValueError: rate limit (" in failure(result).message
+    assert f"{name}.py:5)" in failure(result).message
+
+
 def test_an_import_error_is_shown_with_the_line_of_the_users_own(module, failure, tmp_path):
     name = module("\nimport json\njson.loads('no')\nagent = str\n")
     target = AgentTarget("mine", "python", f"{name}:agent")

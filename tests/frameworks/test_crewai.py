@@ -76,6 +76,14 @@ def test_conversations_at_the_same_time_keep_their_calls_and_tokens(server):
         check_lookup(reply, order)
 
 
+def test_a_crew_may_stream(server):
+    crew = _crew()
+    crew.stream = True
+    (reply,) = Talk(crew).say("Where is A1?")
+    assert reply.text == "A1 is shipped."
+    check_lookup(reply, "A1")
+
+
 def test_a_tool_that_fails_was_called(server):
     (reply,) = Talk(_agent()).say("Where is LOST?")
     (use,) = reply.tool_uses

@@ -55,6 +55,8 @@ class CrewAI(Framework):
         else:
             messages = [each for each in all_messages(request) if each["role"] != "system"]
             result = await in_thread(agent.kickoff, messages)
+        if is_a(result, _PACKAGE, "CrewStreamingOutput"):
+            result = await in_thread(_drained, result)
         await in_thread(bus.flush)
         self._events = sorted(events, key=lambda event: event.emission_sequence or 0)
         return result
@@ -88,6 +90,13 @@ def _collect(source: Any, event: Any) -> None:
     events = _EVENTS.get()
     if events is not None:
         events.append(event)
+
+
+def _drained(stream: Any) -> Any:
+    """Return the result of a crew with `stream=True`, which runs while its pieces are read."""
+    for _ in stream:
+        pass
+    return stream.result
 
 
 def _inputs(crew: Any, request: AgentRequest) -> dict[str, Any]:
