@@ -189,14 +189,16 @@ class AgentTalk(LiveTalk):
         """Return an answer with what observers saw, and the cost; None if no model call was seen.
 
         The agent's own report takes precedence. If the agent reports every tool call, as the suite
-        may say, observers cannot miss one.
+        may say, observers cannot miss one. A report that may lack calls is as good as none.
         """
         cost: Cost | None = None
-        says = reply.reports_tools
+        says, unseen = reply.reports_tools, reply.unseen
         reports = self.conversation.transcript.reports_tools
-        reports = reports or bool(reply.tool_uses if says is None else says)
+        reports = reports or bool(unseen is None and (reply.tool_uses if says is None else says))
+        missing: str | None = None
         for observation in self.observations:
             seen = await observation.seen()
+            missing = missing or (seen.missing and (unseen or seen.missing))
             if cost is None or (cost.usd is None and seen.cost is not None):
                 cost = seen.cost
             reply = replace(
@@ -205,7 +207,7 @@ class AgentTalk(LiveTalk):
                 usage=seen.usage if reply.usage == Usage() else reply.usage,
                 model=reply.model or seen.model,
                 reports_tools=reports or reply.reports_tools or seen.missing is None,
-                unseen=None if reports else reply.unseen or seen.missing,
+                unseen=None if reports else missing,
             )
         return reply, cost
 

@@ -147,6 +147,13 @@ def test_an_agent_that_reports_its_calls_misses_none(talk) -> None:
     assert "unseen" not in data
 
 
+@pytest.mark.parametrize(("missing", "status"), [("late", Status.ERRORED), (None, Status.PASSED)])
+def test_observers_that_see_all_make_up_for_a_report_that_lacks_calls(talk, missing, status):
+    reply = AgentReply("Hi", None, 5.0, reports_tools=True, unseen="An agent is a tool.")
+    finished, _ = talk(Watcher(Seen(missing=missing)), reply, BANNED)
+    assert finished.status is status
+
+
 def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
     bench.observers = (Watcher(Seen(), cause="Its call failed: 401."),)
     bench.agent.outcomes = [KindlmError(ErrorCode.PROVIDER_API_ERROR, "It returned 500.", "Look")]
