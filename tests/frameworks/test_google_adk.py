@@ -81,19 +81,49 @@ def test_an_agent_that_waits_for_a_confirmation_has_a_warning(server):
     assert "waits for a confirmation" in reply.warnings[0]
 
 
-def test_what_an_agent_does_as_a_tool_is_unseen(server):
+def _ask(server, **arguments):
+    asks = {"toolCalls": [{"name": "desk", "arguments": arguments}]}
+    rule = {"when": {"offered": "desk", "notCalled": "desk"}, "reply": asks}
+    says = {"when": {"offered": "desk"}, "reply": {"text": "It is shipped."}}
+    server.use_script({"rules": [rule, says, *SCRIPT["rules"]]})
+
+
+def test_tools_of_an_agent_that_is_a_tool_are_seen(server):
+    from google.adk.runners import InMemoryRunner
+    from google.adk.tools.agent_tool import AgentTool
+    from google.adk.workflow import Workflow
+
+    _ask(server, request="Where is A1?")
+    agent = _agent(name="front", tools=[AgentTool(_agent())])
+    below = Workflow(name="below", edges=[("START", agent)])
+    for asked in (agent, below, InMemoryRunner(agent, app_name="shop")):
+        (reply,) = Talk(asked).say("Where is A1?")
+        assert [use.call.name for use in reply.tool_uses] == ["desk", "lookup_order"]
+        assert "shipped" in str(reply.tool_uses[1].response)
+        assert (reply.text, reply.unseen) == ("It is shipped.", None)
+
+
+def test_what_an_agent_without_plugins_does_as_a_tool_is_unseen(server):
+    from google.adk.tools.agent_tool import AgentTool
+
+    agent = _agent(name="front", tools=[AgentTool(_agent(), include_plugins=False)])
+    assert Talk(agent).say("Hello")[0].unseen is None
+    _ask(server, request="A1")
+    (reply,) = Talk(agent).say("Which order?")
+    assert [use.call.name for use in reply.tool_uses] == ["desk"]
+    assert "one agent was used as a tool" in (reply.unseen or "")
+
+
+def test_what_an_agent_does_as_a_tool_is_not_in_the_events_of_a_function(server):
     from google.adk.runners import InMemoryRunner
     from google.adk.tools.agent_tool import AgentTool
 
     agent = _agent(name="front", tools=[AgentTool(_agent())])
-    (reply,) = Talk(agent).say("Hello")
-    assert "one agent is used as a tool" in (reply.unseen or "")
 
     async def events(text):
         return await InMemoryRunner(agent).run_debug(text, quiet=True)
 
-    asks = {"toolCalls": [{"name": "desk", "arguments": {"request": "A1"}}]}
-    server.use_script({"rules": [{"when": {"notCalled": "desk"}, "reply": asks}, *SCRIPT["rules"]]})
+    _ask(server, request="A1")
     (reply,) = Talk(events).say("Which order?")
     assert [use.call.name for use in reply.tool_uses] == ["desk"]
     assert "an agent used as a tool" in (reply.unseen or "")

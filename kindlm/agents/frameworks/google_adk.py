@@ -1,13 +1,17 @@
 """Google's Agent Development Kit: agents, apps and runners, and the events of their runs.
 
 An agent runs in an `InMemoryRunner`. Each conversation is a session, which carries the conversation
-over. Events that a function returns may be only the last ones, so they do not show that there was
-no call.
+over. An agent in an `AgentTool` has its own runner, whose events ADK does not return: a plugin,
+which that runner shares, sees them. Events that a function returns may be only the last ones, so
+they do not show that there was no call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -22,14 +26,25 @@ from kindlm.wires import extras_from
 _PACKAGE = "google.adk"
 _USER = "kindlm"
 _INNER = (
-    "one agent is used as a tool by another, and ADK does not show which tools it called. Make it "
-    "one of the `sub_agents`, or use `telemetry: otlp`"
+    "one agent was used as a tool by another, and ADK does not show which tools it called. Leave "
+    "its `include_plugins` as it is, make it one of the `sub_agents`, or use `telemetry: otlp`"
 )
 _WAITS = "the agent waits for a confirmation or a credential: the answer is incomplete"
 _MAY_BE_INNER = (
     "a call with nothing but a `request` may be a call of an agent used as a tool, and the events "
     "of ADK do not show which tools it called. Give kindlm the agent itself"
 )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the plugin sees while an agent answers."""
+
+    events: list[Any] = field(default_factory=list)
+    unseen: str | None = None
+
+
+_SEEN: ContextVar[_Seen | None] = ContextVar("kindlm_adk_seen", default=None)
 
 
 class GoogleADK(Framework):
@@ -45,8 +60,7 @@ class GoogleADK(Framework):
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         if self._runner is None:
             self._runner = _runner(agent)
-            root = getattr(self._runner, "agent", None)
-            self._unseen = _INNER if any(_agent_tools(root)) else None
+            _watch(self._runner)
             await self._runner.session_service.create_session(
                 app_name=self._runner.app_name, user_id=_USER, session_id=request.conversation
             )
@@ -55,7 +69,13 @@ class GoogleADK(Framework):
         run = self._runner.run_async(
             user_id=_USER, session_id=request.conversation, new_message=content
         )
-        return [event async for event in run]
+        seen = _Seen()
+        _SEEN.set(seen)
+        async for event in run:
+            if all(event.id != known.id for known in seen.events):
+                seen.events.append(event)
+        self._unseen = seen.unseen
+        return seen.events
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
         events = result if isinstance(result, list) else [result]
@@ -100,11 +120,31 @@ def _runner(agent: Any) -> Any:
     return make(agent) if is_a(agent, _PACKAGE, "BaseAgent") else make(node=agent)
 
 
-def _agent_tools(agent: Any) -> Iterator[Any]:
-    """Yield the tools of an agent and its sub-agents that are agents themselves."""
-    yield from (tool for tool in getattr(agent, "tools", ()) if is_a(tool, _PACKAGE, "AgentTool"))
-    for inner in getattr(agent, "sub_agents", ()):
-        yield from _agent_tools(inner)
+def _watch(runner: Any) -> None:
+    """Add the plugin to a runner, before plugins that may end the callbacks of those after them."""
+    plugins = runner.plugin_manager.plugins
+    if _plugin() not in plugins:
+        plugins.insert(0, _plugin())
+
+
+@cache
+def _plugin() -> Any:
+    base = import_module("google.adk.plugins.base_plugin").BasePlugin
+    watching = {"on_event_callback": _on_event, "before_tool_callback": _before_tool}
+    return type("Watching", (base,), watching)(name="kindlm")
+
+
+async def _on_event(_plugin: Any, *, invocation_context: Any, event: Any) -> None:
+    del invocation_context
+    if (seen := _SEEN.get()) is not None:
+        seen.events.append(event)
+
+
+async def _before_tool(_plugin: Any, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
+    del tool_args, tool_context
+    seen = _SEEN.get()
+    if seen is not None and is_a(tool, _PACKAGE, "AgentTool") and not tool.include_plugins:
+        seen.unseen = _INNER
 
 
 def _text(events: Sequence[Any]) -> str:
