@@ -170,8 +170,9 @@ _EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 """Events of spans that hold messages, in older conventions."""
 
 CAPTURE_CONTENT = (
-    "To record content, set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what your"
-    f" instrumentation has instead: {DOCS}/how-to/see-your-agent/#its-traces."
+    "To record content in spans, not in logs, set"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or what your instrumentation needs"
+    f" instead: {DOCS}/how-to/see-your-agent/#its-traces."
 )
 """How to let spans hold arguments and messages."""
 
