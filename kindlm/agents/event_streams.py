@@ -15,6 +15,7 @@ from typing import Any
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, ReportedCalls, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
 from kindlm.agents.hidden_calls import calls_anywhere, calls_of_event
+from kindlm.agents.langgraph_parts import is_chunk, whole_messages
 from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
@@ -59,7 +60,7 @@ class ModelDraft(Draft):
     and Anthropic's formats, which are read together at the end of each message; `place` is the
     position of their text in `texts`. `pieced` are the calls of earlier messages, `earlier` is
     their usage, `about` that of the current one, and `own` that in other events. `calls` arrived
-    complete. `frames` are all events of the stream.
+    complete. `pieces` are chunks of LangChain. `frames` are all events of the stream.
     """
 
     reading: Reading
@@ -67,6 +68,7 @@ class ModelDraft(Draft):
     texts: list[str] = field(default_factory=list)
     chunks: list[Mapping[str, Any]] = field(default_factory=list)
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
+    pieces: list[Mapping[str, Any]] = field(default_factory=list)
     place: int | None = None
     pieced: list[ToolUse] = field(default_factory=list)
     calls: ReportedCalls = field(default_factory=ReportedCalls)
@@ -100,6 +102,9 @@ class ModelDraft(Draft):
         if broken and (any(isinstance(it, dict) for it in values) or values[-1] is broken[-1]):
             raise broken[0]
         self._end_message()
+        for message in whole_messages(self.pieces):
+            for use in calls_of_event(message):
+                self.calls.merge_use(use)
         # Many streams repeat the pieces as a whole at the end.
         reply = agent_reply(
             "".join(self.texts),
@@ -160,7 +165,10 @@ class ModelDraft(Draft):
         path = self.reading.tool_calls_path
         if has_place_for_calls(value, path):
             self.has_place_for_calls = True
-        if path is None:
+        if path is None and is_chunk(value):
+            self.pieces.append(value)
+            whole = []
+        elif path is None:
             whole = calls_of_event(value, kind)
         else:
             # Most events of a stream have no calls, and no place for them.

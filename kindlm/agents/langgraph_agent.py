@@ -23,7 +23,8 @@ from kindlm.agents.http_request import (
     placeholders,
     request_warnings,
 )
-from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
+from kindlm.agents.langgraph_parts import named
+from kindlm.agents.langgraph_replies import RunDraft, Sent, read_value
 from kindlm.agents.reply_parts import first_text, lookup
 from kindlm.agents.served import AssistantId, HttpReply, HttpTarget, Served, ServedAgent, Streams
 from kindlm.dataclass import replace
@@ -101,8 +102,18 @@ class Graph(Served):
         if not answer.is_stream:
             return ParsedAnswer(read_value(parse_body(answer.text), sent))
         frames, end = frames_of(answer.text, is_sse=True, may_lack_empty_lines=True)
-        draft = RunDraft(sent) if self.mode == "cloud" else GraphDraft(sent)
-        return assemble(draft, frames, partial(end.check, has_end=answer.has_end))
+        parts = frames if self.mode == "cloud" else named(frames)
+        draft, check_end = RunDraft(sent), partial(end.check, has_end=answer.has_end)
+        parsed = assemble(draft, parts, check_end)
+        if (
+            self.mode == "cloud"
+            or draft.states
+            or {it.type for it in parts} <= {"message", "error"}
+        ):
+            return parsed
+        # The server may have selected pieces and events: without a state, calls may be missing.
+        shown = bool(parsed.reply.tool_uses) or None
+        return replace(parsed, reply=replace(parsed.reply, reports_tools=shown))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
         if self.mode in ("standard", "streaming"):

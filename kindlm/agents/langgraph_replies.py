@@ -76,10 +76,7 @@ class GraphDraft(Draft):
     has_inner: bool = False
 
     def take(self, frame: Frame, number: int) -> None:
-        """Add an event; only the name `error` has a meaning.
-
-        Calls in a list are hidden, unless it is a piece of a message as LangGraph streams it.
-        """
+        """Add an event; only the name `error` has a meaning. Calls in a list are hidden."""
         match frame.value:
             case NotJson() as broken:
                 raise broken
@@ -87,8 +84,6 @@ class GraphDraft(Draft):
                 raise FailedReply(error_text(frame.data if error is None else error))
             case dict() as event:
                 self.add(event, number)
-            case [dict(), {"langgraph_node": _}]:
-                pass
             case list() as data:
                 self.updates.append(("", {frame.type: data}))
             case str() as data if calls_anywhere(data):
@@ -317,8 +312,12 @@ def read_value(value: Any, sent: Sent) -> AgentReply:
     draft = GraphDraft(sent)
     inner = None
     if "messages" not in value:
-        dicts = (key for key in _STATE_KEYS if isinstance(value.get(key), dict))
+        dicts = [key for key in _STATE_KEYS if isinstance(value.get(key), dict)]
         inner = next((key for key in dicts if "messages" in value[key]), None)
+        if alone := [key for key in dicts if "additional_kwargs" in value[key]]:
+            # LangServe's answer of a model.
+            about = {key: item for key, item in value.items() if key not in alone}
+            value = {**about, "messages": [value[key] for key in alone]}
     states = [value]
     if inner is not None:
         states.append(value[inner])

@@ -646,3 +646,46 @@ def test_messages_beside_what_was_read_are_no_error(reply):
         body = events({"messages": [{"role": "user", "content": "Hi"}]}, event)
         answer = reply(body, kind=STREAM)
         assert answer.text or answer.tool_uses
+
+
+def chunk(content="", *pieces, **more):
+    """Return a chunk of LangChain, with pieces of calls: (name, args, id)."""
+    pieces = [dict(zip(("name", "args", "id"), each, strict=True), index=0) for each in pieces]
+    # LangChain itself reads each piece as a call.
+    calls = [{"name": it["name"] or "", "args": {}, "id": it["id"]} for it in pieces]
+    parts = {"tool_calls": calls, "tool_call_chunks": pieces, "type": "AIMessageChunk"}
+    return {"content": content, "additional_kwargs": {}, "id": "lc_run--1"} | parts | more
+
+
+def test_chunks_of_langchain_are_one_call(reply):
+    body = events(
+        chunk("Done"),
+        chunk(".", ("refund", "", "c1")),
+        chunk("", (None, '{"order": ', None)),
+        chunk("", (None, '"A1"}', None)),
+        chunk(chunk_position="last"),
+    )
+    answer = reply(body, kind=STREAM)
+    assert answer.text == "Done."
+    assert [use.call for use in answer.tool_uses] == [ToolCall("c1", "refund", {"order": "A1"})]
+    assert answer.warnings == ()
+
+
+def test_a_call_whose_chunks_are_cut_off_is_still_one(reply):
+    body = events(chunk("", ("refund", '{"order": ', "c1")))
+    (use,) = reply(body, kind=STREAM).tool_uses
+    assert (use.call.name, use.call.malformed) == ("refund", '{"order": ')
+
+
+def test_no_chunk_takes_back_a_call(reply):
+    called = {"tool_calls": [{"name": "refund", "args": {}, "id": "c1"}], "tool_call_chunks": []}
+    answer = reply(events(chunk("", **called), chunk(chunk_position="last")), kind=STREAM)
+    assert [use.call.name for use in answer.tool_uses] == ["refund"]
+
+
+def test_chunks_of_any_content_are_read(reply):
+    odd = {"id": [1], "usage_metadata": [1], "response_metadata": 7, "additional_kwargs": "a"}
+    pieces = [{"index": {}, "name": 7, "args": {}, "id": []}, "x"]
+    body = events(chunk("Hi", **odd, tool_call_chunks=pieces), chunk(**odd, tool_calls=None))
+    answer = reply(body, kind=STREAM)
+    assert (answer.text, len(answer.tool_uses)) == ("Hi", 1)

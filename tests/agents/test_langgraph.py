@@ -157,6 +157,13 @@ class TestStates:
         assert told.usage == Usage(150, 30)
         assert told.reported_cost_usd is None
 
+    def test_a_message_of_langserve_is_read(self, reply):
+        for text in ("Done.", ""):
+            message = ai(text, call("c1", "refund"), additional_kwargs={})
+            answer = reply({"output": message, "metadata": {"run_id": "r1"}})
+            assert (answer.text, [use.call.name for use in answer.tool_uses]) == (text, ["refund"])
+            assert answer.warnings == ()
+
     def test_messages_of_openai_are_read(self, reply):
         nested = {"id": "c1", "function": {"name": "search", "arguments": '{"q": 1}'}}
         body = {
@@ -548,6 +555,102 @@ A_RUN = [
     ),
     ("end", "null"),
 ]
+
+
+class TestPieces:
+    """What the user's own server sends as `astream` and `astream_events` yield it."""
+
+    CALLED = ai("", call("c1", "refund", order="A1"), id="run-1")
+    MESSAGES = (CALLED, result("c1", "ok", id="t1"), ai("Done.", id="run-2"))
+    INNER = ("desk:7fed28d6",)
+    NODE = {"langgraph_node": "model"}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        "wrapped",
+        [
+            lambda it: [it, TestPieces.NODE],
+            lambda it: ["messages", [it, TestPieces.NODE]],
+            lambda it: [TestPieces.INNER, [it, TestPieces.NODE]],
+            lambda it: [TestPieces.INNER, "messages", [it, TestPieces.NODE]],
+            lambda it: {"type": "messages", "ns": [], "data": [it, TestPieces.NODE]},
+            lambda it: ["updates", {"model": {"messages": [it]}}],
+            lambda it: [[], {"model": {"messages": [it]}}],
+            lambda it: [[], "updates", {"model": {"messages": [it]}}],
+            lambda it: {"type": "updates", "ns": [], "data": {"model": {"messages": [it]}}},
+            lambda it: {
+                "event": "on_tool_end" if it["type"] == "tool" else "on_chat_model_end",
+                "run_id": "r1",
+                "data": {"output": it},
+            },
+        ],
+    )
+    def test_pieces_of_all_modes_are_read(self, stream, wrapped):
+        reply = stream(*map(wrapped, self.MESSAGES))
+        assert reply.text == "Done."
+        (use,) = reply.tool_uses
+        assert (use.call.name, use.call.arguments, use.response) == (
+            "refund",
+            {"order": "A1"},
+            "ok",
+        )
+        assert reply.warnings == ()
+
+    def test_without_a_state_messages_may_be_missing(self, stream):
+        for piece in (
+            [ai("Done."), self.NODE],
+            ["updates", {"model": {"messages": [ai("Done.")]}}],
+        ):
+            assert stream(piece).reports_tools is None
+
+    def test_calls_of_a_subgraph_count(self, stream):
+        inner = [[*self.INNER], {"model": {"messages": [self.CALLED]}}]
+        reply = stream(inner, [[], {"desk": {"messages": [ai("Done.")]}}])
+        assert (reply.text, [use.call.name for use in reply.tool_uses]) == ("Done.", ["refund"])
+
+    def test_the_last_state_shows_all_calls(self, stream):
+        state = {"messages": [{"type": "human", "content": "Hello"}, ai("Done.")]}
+        for whole in (
+            {"type": "values", "ns": [], "data": state},
+            {"event": "on_chain_end", "run_id": "r1", "parent_ids": [], "data": {"output": state}},
+        ):
+            reply = stream(whole)
+            assert (reply.text, reply.tool_uses, reply.reports_tools) == ("Done.", (), True)
+
+    def test_a_tool_that_fails_without_a_message_is_a_call(self, stream):
+        about = {"name": "refund", "run_id": "r1", "data": {"error": "KeyError('A1')"}}
+        reply = stream({"event": "on_tool_error", **about}, self.MESSAGES[-1])
+        (use,) = reply.tool_uses
+        assert (use.call.name, use.response) == ("refund", {"error": "KeyError('A1')"})
+
+    @pytest.mark.parametrize("is_event", [False, True])
+    def test_chunks_are_put_together(self, stream, is_event):
+        def chunk(content, *pieces):
+            more = {"tool_call_chunks": [{"index": 1, **piece} for piece in pieces]}
+            return {"type": "AIMessageChunk", "content": content, "id": "run-1", **more}
+
+        chunks = (
+            chunk([{"type": "text", "text": "One ", "index": 0}]),
+            chunk([{"type": "text", "text": "moment.", "index": 0}]),
+            chunk([{"type": "tool_use", "id": "c1"}], {"name": "refund", "args": "", "id": "c1"}),
+            chunk([{"type": "input_json_delta", "index": 1}], {"args": '{"order": "A1"}'}),
+        )
+        event = {"event": "on_chat_model_stream", "run_id": "r1"}
+        reply = stream(*({**event, "data": {"chunk": it}} if is_event else it for it in chunks))
+        (use,) = reply.tool_uses
+        assert (use.call.name, use.call.arguments) == ("refund", {"order": "A1"})
+        assert (reply.text, reply.warnings) == ("One moment.", ())
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            [ai("Done."), {"role": "assistant", "tool_calls": [call("c1", "refund")]}],
+            [[call("c1", "refund")], {"model": {}}],
+            ["messages", [call("c1", "refund")]],
+            {"event": "bought", "run_id": "r1", "data": {"tool_calls": [call("c1", "refund")]}},
+        ],
+    )
+    def test_calls_in_other_lists_and_events_are_not_lost(self, stream, value):
+        assert stream(value, ai("Done.")).tool_uses
 
 
 class TestThreads:

@@ -21,6 +21,7 @@ from kindlm.agents.chat_messages import holds_message, read_messages
 from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.langgraph_parts import part
 from kindlm.agents.langgraph_replies import Sent, read_parts, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_usage import spent_together
@@ -31,7 +32,6 @@ from kindlm.transcript import UNNAMED
 
 _PACKAGE = "langchain_core"
 _GRAPHS = "langgraph"
-_MODES = ("values", "updates", "messages", "custom", "debug", "tasks", "checkpoints")
 
 
 class LangChain(Framework):
@@ -71,7 +71,7 @@ class LangChain(Framework):
     async def read(self, result: Any, sent: str) -> AgentReply | None:
         """Return the reply in a state, in messages or in a stream, with what callbacks observed."""
         if isinstance(result, list) and not all(map(_is_message, result)):
-            result = list(map(_part, result))
+            result = list(map(part, result))
         reply = self._read(result, sent)
         observed, self._observed = self._observed, None
         if observed is None:
@@ -201,57 +201,11 @@ def _result(output: Any, call_id: str) -> Any:
     return getattr(output, "content", output)
 
 
-def _part(piece: Any) -> tuple[str, Any]:
-    """Return the data of a stream's piece, and the name that LangGraph's server would give it.
-
-    A graph with several modes, with `subgraphs=True` or with `version="v2"` adds the mode and the
-    path of the subgraph. `astream_events` yields events.
-    """
-    path: Any = ()
-    match piece:
-        case {"type": str(mode), "ns": tuple(path), "data": data}:
-            if waits := piece.get("interrupts"):
-                data = {**data, "__interrupt__": waits}
-        case (tuple(path), str(mode), data) if mode in _MODES:
-            pass
-        case (tuple(path), data):
-            mode = "message"
-        case (str(mode), data) if mode in _MODES:
-            pass
-        case {"event": str(event), "run_id": _, "data": dict(about)}:
-            return _event(event, piece, about)
-        case _:
-            mode, data = "message", piece
-    match data:
-        case (message, dict()) if _is_message(message):
-            return "messages", message
-    # An inner state also counts as changes: the calls of a subgraph may be nowhere else.
-    mode = "updates" if path and mode in ("values", "message") else mode
-    return "|".join((mode, *path)), data
-
-
-def _event(kind: str, event: dict[str, Any], about: dict[str, Any]) -> tuple[str, Any]:
-    """Return the part for an event of `astream_events`."""
-    output = about.get("output")
-    match kind:
-        case "on_chat_model_stream":
-            return "messages", about.get("chunk")
-        case "on_chat_model_end":
-            return "updates", {"": {"messages": [output]}}
-        case "on_tool_end":
-            if not is_a(output, _PACKAGE, "ToolMessage"):
-                output = {"type": "tool", "name": event.get("name"), "content": output}
-            return "updates", {"": {"messages": [output]}}
-        case "on_chain_end" if not event.get("parent_ids") and isinstance(output, dict):
-            return "values", output
-    return "metadata", None
-
-
 def _as_updates(parts: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield the messages of a stream as changes of a node, with merged chunks; then the rest."""
     for message in _merged([data for _, data in parts if _is_message(data)]):
         yield "updates", {"": {"messages": [message]}}
-    yield from (part for part in parts if not _is_message(part[1]))
+    yield from (each for each in parts if not _is_message(each[1]))
 
 
 def _merged(messages: list[Any]) -> list[Any]:
