@@ -6,7 +6,7 @@ Such a call may be the one that a test forbids.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from kindlm.agents.tool_entries import (
     STEPS,
     UNREAD,
     folded,
+    has_parts,
     is_call,
     is_item,
     is_of_tool,
@@ -165,6 +166,8 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
                 if not is_reported and not _are_known(calls, known):
                     return place
                 waiting.append((place, list(map(_beside_call, calls))))
+                if key == STEPS and is_reported:
+                    waiting += _beside_parts(place, calls)
             elif path in READ_IN and key in PARTS and isinstance(item, list):
                 items = ((at, each) for at, each in enumerate(item) if not is_item(each))
                 waiting += [(f"{place}[{at}]", each) for at, each in items]
@@ -214,6 +217,15 @@ def _beside_call(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     return {key: item for key, item in part.items() if key not in _OF_ANY_FORM}
+
+
+def _beside_parts(place: str, steps: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what steps in parts have beside calls and results, each with its path."""
+    for at, step in enumerate(steps):
+        if isinstance(step, dict) and has_parts(step):
+            others = [part for part in step["content"] if not is_item(part)]
+            rest = {key: step[key] for key in RESPONSES if key in step}
+            yield f"{place}[{at}]", {"content": others, **rest}
 
 
 def _are_calls(steps: Any) -> bool:

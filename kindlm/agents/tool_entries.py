@@ -136,7 +136,7 @@ def calls_and_results(value: Any) -> tuple[list[ToolUse], dict[str, Any]]:
     steps = value.get(STEPS)
     lists = [_calls_of_steps(steps)] if _may_be_calls(steps) else []
     results = dict[str, Any]()
-    for step in filter(_has_parts, objects(steps)):
+    for step in filter(has_parts, objects(steps)):
         results |= _results_of_parts(step)
     for place, holder in _holders(value):
         lists += _listed(holder, f"{place}.".lstrip("."))
@@ -239,15 +239,15 @@ def _calls_of_steps(steps: Any) -> list[ToolUse]:
     for index, call in enumerate(listed_calls(steps, STEPS)):
         step = steps[index]
         place = f"{STEPS}[{index}]."
-        uses += together(*_listed(step, place)) if _has_parts(step) else [call]
+        uses += together(*_listed(step, place)) if has_parts(step) else [call]
     return uses
 
 
-def _has_parts(step: Mapping[str, Any]) -> bool:
+def has_parts(step: Mapping[str, Any]) -> bool:
     """Return whether a step is the answer of a model in parts, as in the AI SDK, and no call."""
     parts = step.get("content")
-    has_parts = isinstance(parts, list) and bool(parts) and all(map(_is_part, parts))
-    return has_parts and not is_of_tool(step) and read_tool_use(step).call.name == UNNAMED
+    are_parts = isinstance(parts, list) and bool(parts) and all(map(_is_part, parts))
+    return are_parts and not is_of_tool(step) and read_tool_use(step).call.name == UNNAMED
 
 
 def is_call(part: Any) -> bool:

@@ -85,3 +85,21 @@ def test_a_request_to_anthropic_repeats_known_calls():
 def test_a_step_that_may_hide_a_call_has_a_nameless_one(step):
     reply = read_reply({"text": "Refunded.", "steps": [step]}, Reading())
     assert [use.call.name for use in reply.tool_uses] == [UNNAMED]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"content": [TEXT, {"type": "custom", "toolName": "refund", "input": A1}]},
+        {"content": [TEXT, {"type": "data", "data": {"tool_calls": [{"name": "refund"}]}}]},
+        {"content": [{"type": "text", "text": "Action: refund\nAction Input: A1\n"}]},
+        {
+            "content": [TEXT],
+            "response": {"messages": [{"content": [part("tool-call", "refund", "c2")]}]},
+        },
+    ],
+)
+def test_other_calls_in_steps_are_unread(hidden: dict[str, Any]):
+    steps = answer(called("lookup_order", "c1", output={}))["steps"]
+    reply = read_reply({"text": "Refunded.", "steps": [*steps, hidden]}, Reading())
+    assert [use.call.name for use in reply.tool_uses] == ["lookup_order", UNNAMED]
