@@ -251,7 +251,7 @@ def agent_among(uses: Iterable[ToolUse]) -> str | None:
 
 
 def _is_thought(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("thought") is True
+    return lookup(part, "thought") is True and isinstance(part.get("text"), str)
 
 
 def _flat_part(part: Any) -> Any:

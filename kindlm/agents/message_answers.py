@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kindlm.agents.reply_parts import lookup
-from kindlm.agents.reply_reading import Reading, read_reply, text_of
+from kindlm.agents.reply_reading import Reading, failure_of, failure_warnings, read_reply, text_of
+from kindlm.agents.reply_usage import read_numbers
 from kindlm.agents.tool_entries import has_place_for_calls
 from kindlm.dataclass import replace
 from kindlm.ports import AgentReply
@@ -33,9 +35,25 @@ def read_answer(
     reply = read_value(value, Sent(sent, has_history=True))
     if not (reply.text or reply.tool_uses):
         return read_reply(value, reading)
-    text = None if reading.response_path is None else text_of(value, reading)
     is_shown = (shows_calls and is_list and has_sent) or has_place_for_calls(value, None)
-    return replace(reply, text=reply.text if text is None else text, reports_tools=is_shown or None)
+    reply = replace(reply, reports_tools=is_shown or None)
+    return reply if is_list else _with_rest(reply, value, reading)
+
+
+def _with_rest(reply: AgentReply, value: Mapping[str, Any], reading: Reading) -> AgentReply:
+    """Return a reply with the text, numbers and warnings beside its messages.
+
+    If it reports an error, or has nothing at `response_path`, the messages are not the answer.
+    """
+    text, has_path = text_of(value, reading), reading.response_path is not None
+    if failure_of(value) is not None or (has_path and text is None):
+        return read_reply(value, reading)
+    return replace(
+        reply,
+        text=(text or "") if has_path else text or reply.text,
+        reported=read_numbers(value),
+        warnings=(*(() if has_path else failure_warnings(value)), *reply.warnings),
+    )
 
 
 def _are_messages(value: Any) -> bool:

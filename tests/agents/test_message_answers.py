@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kindlm.agents.message_answers import read_answer
-from kindlm.agents.reply_parts import NoTextKnown
-from kindlm.agents.reply_reading import Reading
+from kindlm.agents.reply_parts import NoTextKnown, UnreadableReply
+from kindlm.agents.reply_reading import FailedReply, Reading
 from kindlm.strict_json import read_json
 from kindlm.transcript import UNNAMED, Usage
 
@@ -128,7 +128,7 @@ def test_calls_of_messages_are_read(value: Any, usage: Usage) -> None:
     assert read_json(looked.response) == {"total": 10}
     assert (refunded.call.name, refunded.call.arguments) == ("refund", REFUND)
     assert read_json(refunded.response) == {"refunded": 10}
-    assert (reply.text, reply.usage, reply.warnings) == ("Refunded A1.", usage, ())
+    assert (reply.text.strip(), reply.usage, reply.warnings) == ("Refunded A1.", usage, ())
 
 
 def test_calls_of_earlier_messages_are_not_of_this_answer() -> None:
@@ -181,3 +181,25 @@ def test_a_path_names_the_text_beside_messages() -> None:
     value = {"final_output": {"done": True}, "messages": OPENAI_AGENTS}
     reply = read_answer(value, SENT, Reading(response_path="final_output"))
     assert (reply.text, len(reply.tool_uses)) == ('{"done":true}', 2)
+
+
+def test_what_is_beside_messages_is_read_as_without_them() -> None:
+    more = {"success": False, "confidence": 0.4, "messages": OPENAI_AGENTS}
+    reply = read_answer({"reply": "It is done.", **more}, SENT, Reading())
+    assert (reply.text, reply.reported) == ("It is done.", {"confidence": 0.4})
+    assert reply.warnings == ("the agent reported `success: false`",)
+    assert [use.call.name for use in reply.tool_uses] == ["lookup_order", "refund"]
+
+
+def test_a_failure_beside_messages_is_an_error() -> None:
+    failed = {"error": "model overloaded", "messages": OPENAI_AGENTS[:3]}
+    with pytest.raises(FailedReply, match="model overloaded"):
+        read_answer(failed, SENT, Reading())
+    with pytest.raises(UnreadableReply, match=r"nothing at `data\.answer`"):
+        read_answer({"messages": OPENAI_AGENTS}, SENT, Reading(response_path="data.answer"))
+
+
+def test_a_call_in_a_thought_counts() -> None:
+    call = {"functionCall": {"id": "c1", "args": REFUND, "name": "refund"}, "thought": True}
+    (use,) = read_answer([of_adk("model", call), ADK[-1]], SENT, Reading()).tool_uses
+    assert use.call.name == "refund"
