@@ -70,6 +70,9 @@ def _event(kind: str, event: Mapping[str, Any], about: dict[str, Any]) -> tuple[
             return "updates", {"": {"messages": [output]}}
         case "on_chain_end" if not event.get("parent_ids") and isinstance(output, dict):
             return "values", output
+        case "on_tool_start":
+            # Its input may have what the graph adds to the arguments: the name alone is compared.
+            return "custom", {"tool": event.get("name")}
         case "on_custom_event":
             return "custom", about
     return "metadata", None
@@ -115,11 +118,12 @@ def _whole(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     places = dict[str, dict[str, Any]]()
     for piece in (it for chunk in chunks for it in objects(chunk.get("tool_call_chunks"))):
         place, call_id = piece.get("index"), first_text(piece.get("id"))
+        name = first_text(piece.get("name")) or ""
         call = None if place is None else places.get(str(place))
-        if call is None or (call_id and call["id"] and call_id != call["id"]):
+        if call is None or not _continues(call, name, call_id):
             call = places[str(place)] = {"name": "", "args": "", "id": None}
             calls.append(call)
-        call["name"] += first_text(piece.get("name")) or ""
+        call["name"] += name
         call["args"] += first_text(piece.get("args")) or ""
         call["id"] = call["id"] or call_id
     whole, usage = dict[str, Any](), dict[str, int]()
@@ -146,3 +150,10 @@ def _whole(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         whole |= {"tool_calls": calls, "invalid_tool_calls": [], "additional_kwargs": {}}
     whole.pop("tool_call_chunks", None)
     return whole
+
+
+def _continues(call: Mapping[str, Any], name: str, call_id: str | None) -> bool:
+    """Return whether a piece continues a call: it has its id, or without ids no other name."""
+    if call_id and call["id"]:
+        return bool(call_id == call["id"])
+    return not (name and call["name"])

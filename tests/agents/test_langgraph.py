@@ -622,6 +622,20 @@ class TestPieces:
         (use,) = reply.tool_uses
         assert (use.call.name, use.response) == ("refund", {"error": "KeyError('A1')"})
 
+    def test_the_start_of_a_tool_shows_a_call_that_nothing_else_does(self, stream):
+        start = {"event": "on_tool_start", "run_id": "r1", "data": {"input": {"order": "A1"}}}
+        ended = {"event": "on_tool_end", "run_id": "r2", "name": "look_up", "data": {"output": 1}}
+        reply = stream({**start, "name": "refund"}, ended, self.MESSAGES[-1])
+        assert [use.call.name for use in reply.tool_uses] == ["look_up", UNNAMED]
+        reply = stream(self.CALLED, {**start, "name": "refund"}, *self.MESSAGES[1:])
+        assert ([use.call.name for use in reply.tool_uses], reply.warnings) == (["refund"], ())
+
+    def test_chunks_without_ids_are_of_several_calls(self, stream):
+        pieces = ({"name": name, "args": "{}", "index": 0} for name in ("look_up", "refund"))
+        chunks = ({"type": "AIMessageChunk", "tool_call_chunks": [it]} for it in pieces)
+        names = [use.call.name for use in stream(*chunks).tool_uses]
+        assert names == ["look_up", "refund"]
+
     @pytest.mark.parametrize("is_event", [False, True])
     def test_chunks_are_put_together(self, stream, is_event):
         def chunk(content, *pieces):
