@@ -196,6 +196,8 @@ def _read_answer(
     try:
         if is_text and value is answer.text:
             return ParsedAnswer(read_reply(value, Reading()))
+        if is_text and isinstance(value, list):
+            return ParsedAnswer(read_reply(value, reading))  # maybe a list that the agent wrote
         return ParsedAnswer(read_answer(value, sent, reading))
     except NoTextKnown as error:
         if not is_text or reported_calls(value, reading.tool_calls_path):

@@ -114,6 +114,8 @@ def test_calls_and_texts_are_read_whatever_json_is_sent_as(reply, kind):
     assert reply({"d": {"t": "ok"}}, kind=kind, responsePath="d.t").text == "ok"
     assert reply([{"t": "ok"}], kind=kind, responsePath="0.t").text == "ok"
     assert reply("ok", kind="text/plain", responsePath="d.t").text == "ok"
+    tasks = '[{"type": "task", "content": "Buy milk"}]'
+    assert reply(tasks, kind="text/plain").text == tasks
 
 
 def test_json_that_is_sent_as_text_and_holds_no_answer_is_the_answer(reply):
