@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.agents.reply_parts import lookup
-from kindlm.agents.reply_reading import Reading, failure_of, failure_warnings, read_reply, text_of
+from kindlm.agents.reply_parts import error_text, first_text, lookup
+from kindlm.agents.reply_reading import (
+    FailedReply,
+    Reading,
+    failure_of,
+    failure_warnings,
+    read_reply,
+    text_of,
+)
 from kindlm.agents.reply_usage import read_numbers
 from kindlm.agents.tool_entries import has_place_for_calls
 from kindlm.dataclass import replace
@@ -20,7 +27,7 @@ def read_answer(
 
     A list of messages is the answer. `messages` beside a text are read if the sent message is among
     them. They may be the texts alone. So they do not show that there was no call, unless
-    `shows_calls` says this of a list with the sent message.
+    `shows_calls` says this of a list with the sent message. A list that ends with an error failed.
     """
     listed = value if isinstance(value, list) else lookup(value, "messages")
     if not _are_messages(listed) or reading.tool_calls_path is not None:
@@ -32,6 +39,8 @@ def read_answer(
     is_list, has_sent = listed is value, holds_message(listed, sent)
     if reading.response_path is not None if is_list else not has_sent:
         return read_reply(value, reading)
+    if is_list and (code := first_text(listed[-1].get("errorCode"))):  # of ADK
+        raise FailedReply(error_text({"error": code, "message": listed[-1].get("errorMessage")}))
     reply = read_value(value, Sent(sent, has_history=True))
     if not (reply.text or reply.tool_uses):
         return read_reply(value, reading)

@@ -203,3 +203,10 @@ def test_a_call_in_a_thought_counts() -> None:
     call = {"functionCall": {"id": "c1", "args": REFUND, "name": "refund"}, "thought": True}
     (use,) = read_answer([of_adk("model", call), ADK[-1]], SENT, Reading()).tool_uses
     assert use.call.name == "refund"
+
+
+def test_a_run_of_adk_that_ends_with_an_error_failed() -> None:
+    error = {"author": "shop", "errorCode": "429", "errorMessage": "quota", "id": "e"}
+    with pytest.raises(FailedReply, match="429: quota"):
+        read_answer([*ADK[:2], error], SENT, Reading())
+    assert read_answer([*ADK[:2], error, ADK[-1]], SENT, Reading()).text == "Refunded A1."
