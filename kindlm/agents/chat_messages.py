@@ -203,6 +203,8 @@ def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:
     names = (value.get("type"), value.get("role"))
     known = (_SPEAKERS[name] for name in names if isinstance(name, str) and name in _SPEAKERS)
     speaker = next(known, Role.ASSISTANT)
+    if value.get("tool_calls") or isinstance(value.get("function"), dict):
+        speaker = Role.ASSISTANT  # a call may stand alone in the form of OpenAI
     if speaker in (Role.TOOL, Role.SYSTEM):
         yield _message(speaker, value)
         return

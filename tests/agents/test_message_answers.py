@@ -210,3 +210,11 @@ def test_a_run_of_adk_that_ends_with_an_error_failed() -> None:
     with pytest.raises(FailedReply, match="429: quota"):
         read_answer([*ADK[:2], error], SENT, Reading())
     assert read_answer([*ADK[:2], error, ADK[-1]], SENT, Reading()).text == "Refunded A1."
+
+
+def test_a_message_with_a_call_is_the_agents_whatever_its_role() -> None:
+    call = {"id": "c9", "type": "function", "function": {"name": "mail", "arguments": "{}"}}
+    asked = [{"role": role, "tool_calls": [call]} for role in ("user", "system")]
+    for message in (*asked, call):
+        reply = read_answer([*OPENAI_AGENTS[:2], message, OPENAI_AGENTS[-1]], SENT, Reading())
+        assert [use.call.name for use in reply.tool_uses] == ["lookup_order", "mail"]
